@@ -1,0 +1,220 @@
+"""Shared nouns: the ids, states, outcomes and reasons that every layer uses exactly as written here.
+
+The string values are what operators and programs see in events, metrics and the control API, so
+renaming one is a change of the public interface.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+PoolName = str
+"""A pool's name, the key of its table in the configuration, e.g. ``smollm``."""
+
+SlotName = str
+"""A slot's stable name, pool and index, e.g. ``smollm.0``."""
+
+RequestId = str
+"""A request's public id, ``req_`` and a ULID; it lives as long as the request."""
+
+WireId = int
+"""An attempt's id towards one worker: 1 to 2**64 - 1, monotonic per generation, never reused."""
+
+WIRE_ID_MAX = 2**64 - 1
+
+
+class Generation(msgspec.Struct, frozen=True, order=True):
+    """One worker process in the life of a slot: ``smollm.0``, generation 3."""
+
+    slot: SlotName
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.slot}/{self.number}"
+
+
+class SlotState(StrEnum):
+    """What a slot is doing, in an operator's words."""
+
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    CANCELLING = "cancelling"
+    DRAINING = "draining"
+    QUARANTINED = "quarantined"
+    BACKOFF = "backoff"
+    PARKED = "parked"
+    STOPPED = "stopped"
+
+
+class TeardownStage(StrEnum):
+    """How far the teardown of a quarantined worker has come."""
+
+    TERMINATING = "terminating"
+    KILLING = "killing"
+    REAPING = "reaping"
+
+
+class EscalationStage(StrEnum):
+    """A rung of the ladder from asking a worker nicely to collecting its exit status."""
+
+    COOPERATIVE = "cooperative"
+    TERMINATE = "terminate"
+    KILL = "kill"
+    REAP = "reap"
+
+
+class QuarantineReason(StrEnum):
+    """Why a worker was judged unfit; a closed set."""
+
+    CANCEL_GRACE_MISSED = "cancel_grace_missed"
+    UNCANCELLABLE = "uncancellable"
+    CONTROL_PIPE_BROKEN = "control_pipe_broken"
+    STDIN_BLOCKED = "stdin_blocked"
+    LOAD_TIMEOUT = "load_timeout"
+    LOAD_STALLED = "load_stalled"
+    FIRST_TOKEN_STALL = "first_token_stall"
+    TOKEN_STALL = "token_stall"
+    HEALTH_PROBE_FAILED = "health_probe_failed"
+    PROTOCOL_ERROR = "protocol_error"
+    UNEXPECTED_EXIT = "unexpected_exit"
+    SHUTDOWN = "shutdown"
+
+
+class PlannedReason(StrEnum):
+    """Why a fit worker is being replaced or taken down on purpose."""
+
+    RELOAD = "reload"
+
+
+class Outcome(StrEnum):
+    """How an accepted request ended."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class FinishReason(StrEnum):
+    """Why a completed generation ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class CancelledBy(StrEnum):
+    """Whose wish a cancellation was."""
+
+    CLIENT = "client"
+    API = "api"
+    OPERATOR = "operator"
+    SHUTDOWN = "shutdown"
+
+
+class FailureReason(StrEnum):
+    """Why an accepted request failed."""
+
+    WORKER_EXITED = "worker_exited"
+    WORKER_QUARANTINED = "worker_quarantined"
+    PROTOCOL_ERROR = "protocol_error"
+    ENGINE_ERROR = "engine_error"
+    STALLED = "stalled"
+    SLOW_CONSUMER = "slow_consumer"
+    QUEUE_TIMEOUT = "queue_timeout"
+    POOL_UNAVAILABLE = "pool_unavailable"
+
+
+class RejectReason(StrEnum):
+    """Why a request was never accepted."""
+
+    INVALID_REQUEST = "invalid_request"
+    UNKNOWN_MODEL = "unknown_model"
+    QUEUE_FULL = "queue_full"
+    POOL_UNAVAILABLE = "pool_unavailable"
+    SHUTTING_DOWN = "shutting_down"
+
+
+class AnsweredBy(StrEnum):
+    """What let a cancelled request's client be answered."""
+
+    WORKER = "worker"
+    GRACE = "grace"
+    QUEUE = "queue"
+
+
+class Resolution(StrEnum):
+    """What became of the worker that a cancellation was aimed at."""
+
+    QUEUED = "queued"
+    COOPERATIVE = "cooperative"
+    RACED = "raced"
+    TERMINATED = "terminated"
+    KILLED = "killed"
+    UNREAPABLE = "unreapable"
+
+
+class Dialect(StrEnum):
+    """The wire protocol that a worker's ready line announced."""
+
+    SERIAL = "serial"
+    SERIAL_CANCEL = "serial+cancel"
+
+
+class Extension(StrEnum):
+    """An addition to the upstream protocol that both sides have said they know."""
+
+    PING = "ping"
+    HEARTBEAT = "heartbeat"
+    CANCEL_PREFILL = "cancel_prefill"
+    CANCEL_IDS = "cancel_ids"
+    MODEL = "model"
+
+
+class Phase(StrEnum):
+    """What a worker says, or shows, that it is working on."""
+
+    LOAD = "load"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class RequestState(StrEnum):
+    """Where a request stands."""
+
+    QUEUED = "queued"
+    DISPATCHED = "dispatched"
+    STREAMING = "streaming"
+    CANCELLING = "cancelling"
+    FINISHED = "finished"
+
+
+class ExitKind(StrEnum):
+    """How a process ended."""
+
+    EXIT = "exit"
+    SIGNAL = "signal"
+    CORE_DUMPED = "core_dumped"
+
+
+class ExitCause(msgspec.Struct, frozen=True):
+    """How a process ended: ``exit:3``, ``signal:SIGKILL``, ``core_dumped:SIGABRT``."""
+
+    kind: ExitKind
+    code: int
+    """The exit status, or the number of the signal."""
+    signal_name: str = ""
+
+    def __str__(self) -> str:
+        if self.kind is ExitKind.EXIT:
+            return f"exit:{self.code}"
+        return f"{self.kind}:{self.signal_name or self.code}"
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one request as its worker counted them."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
