@@ -96,9 +96,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool
 
 
-class Accepted(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="accepted"
-):
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="accepted"):
     """The first line of a stream: the queue took the request; ``queued`` are before it."""
 
     id: str

@@ -181,12 +181,14 @@ class Phase(StrEnum):
 
 
 class RequestState(StrEnum):
-    """Where a request stands."""
+    """Where a request stands; these are the rows of the ledger's table."""
 
     QUEUED = "queued"
     DISPATCHED = "dispatched"
     STREAMING = "streaming"
     CANCELLING = "cancelling"
+    HELD = "held"
+    """Its client has been answered, a worker still holds it."""
     FINISHED = "finished"
 
 
