@@ -54,20 +54,30 @@ Scan = Mapping[int, ProcessFacts]
 """Processes by pid."""
 
 
+def split_stat(content: bytes) -> list[bytes]:
+    """The fields of a ``/proc/PID/stat`` file from the third one on, the process's state.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    # The second field, the command's name, stands in parentheses and may itself hold spaces and
+    # parentheses, so the fields are counted from the last one.
+    _, closing, tail = content.rpartition(b")")
+    fields = tail.split()
+    if not closing or len(fields) < 22:
+        raise ValueError(f"cannot read {content[:80]!r} as the content of /proc/PID/stat")
+    return fields
+
+
 def parse_stat(content: bytes) -> ProcessFacts:
     """Read the content of a ``/proc/PID/stat`` file.
 
     Raises:
         ValueError: if it is not one.
     """
-    # The command's name stands in parentheses and may itself hold spaces and parentheses, so the
-    # fields are counted from the last one.
-    head, closing, tail = content.rpartition(b")")
-    fields = tail.split()
-    if not closing or len(fields) < 20:
-        raise ValueError(f"cannot read {content[:80]!r} as the content of /proc/PID/stat")
+    fields = split_stat(content)
     return ProcessFacts(
-        pid=int(head.partition(b" ")[0]),
+        pid=int(content.partition(b" ")[0]),
         ppid=int(fields[1]),
         pgrp=int(fields[2]),
         session=int(fields[3]),
