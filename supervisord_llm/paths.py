@@ -27,10 +27,10 @@ SOCKET_VARIABLE = "SUPERVISORD_LLM_SOCKET"
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """The folder for sockets: it lasts until the user logs out or the service stops.
 
-    ``$RUNTIME_DIRECTORY`` (set by systemd), else ``$XDG_RUNTIME_DIR/supervisord-llm``, else a folder
-    of the user's under the temporary directory. That last one has a guessable name in a place where
-    anybody may create things, so it is refused with `OperatorError` when it exists and is not a
-    folder that this user alone can change.
+    ``$RUNTIME_DIRECTORY`` (set by systemd), else ``$XDG_RUNTIME_DIR/supervisord-llm``, else a
+    folder of the user's under the temporary directory. That last one has a guessable name in a
+    place where anybody may create things, so it is refused with `OperatorError` when it exists and
+    is not a folder that this user alone can change.
     """
     if given := _given_by_systemd(environ, "RUNTIME_DIRECTORY"):
         return given
@@ -59,11 +59,11 @@ def data_dir(environ: Mapping[str, str]) -> Path:
 def control_socket(environ: Mapping[str, str]) -> Path:
     """Where the control socket is unless a configuration says otherwise.
 
-    ``$SUPERVISORD_LLM_SOCKET``, else ``control.sock`` in `runtime_dir`, whose `OperatorError` passes
-    through.
+    ``$SUPERVISORD_LLM_SOCKET`` (a path, or a listener's address ``unix:PATH``), else
+    ``control.sock`` in `runtime_dir`, whose `OperatorError` passes through.
     """
     if given := environ.get(SOCKET_VARIABLE):
-        return Path(given)
+        return Path(given.removeprefix("unix:"))
     return runtime_dir(environ) / CONTROL_SOCKET
 
 

@@ -1,0 +1,258 @@
+"""The client itself: one method per route.
+
+Short questions have bounded timeouts; streams have none, because a model may think for as long as
+its pool allows. A stream is an async context manager and not a bare async generator: leaving the
+block is what closes the connection, and closing it is what cancels the request, so neither may wait
+for a garbage collector.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import trio
+
+from supervisord_llm import __version__, paths
+from supervisord_llm.client.errors import (
+    ApiError,
+    NotPermitted,
+    UnreadableReply,
+    transport_errors,
+)
+from supervisord_llm.client.streams import EventStream, GenerateStream
+from supervisord_llm.core.words import RequestState
+from supervisord_llm.schema import (
+    ErrorReply,
+    GenerateRequest,
+    PoolInfo,
+    Pools,
+    ReloadReply,
+    RequestInfo,
+    Status,
+    WorkerInfo,
+    Workers,
+)
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds for the connection to be taken; a live daemon needs far less than one."""
+
+READ_TIMEOUT = 30.0
+"""Seconds without a byte after which a short question counts as unanswered."""
+
+SETTLE_TIMEOUT = 30.0
+"""Seconds that `Client.settled` waits: more than the default graces of the ladder together."""
+
+_BRIEF = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
+_ENDLESS = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT, read=None)
+
+
+class Client:
+    """A connection to one daemon, used as an async context manager.
+
+    ``socket`` is the control socket's path; without it the rule of `paths.control_socket` applies
+    to the process's environment, and its `OperatorError` passes through.
+
+    Every method raises `DaemonUnreachable` or `NotPermitted` where the daemon cannot be talked to,
+    `ApiError` where it refuses, and `UnreadableReply` where the answer makes no sense.
+    """
+
+    def __init__(self, socket: Path | str | None = None) -> None:
+        self.socket = paths.control_socket(os.environ) if socket is None else Path(socket)
+        self._http = httpx.AsyncClient(
+            # No certificates are needed on a Unix socket; loading them costs 40 ms each time.
+            transport=httpx.AsyncHTTPTransport(
+                uds=str(self.socket), verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            ),
+            base_url="http://localhost",
+            headers={"user-agent": f"supervisord-llm/{__version__}"},
+            timeout=_BRIEF,
+            trust_env=False,  # a proxy in the environment is never meant for this socket
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._http.__aexit__(kind, error, traceback)
+
+    async def status(self) -> Status:
+        """The daemon and its pools in short."""
+        return await self._ask("GET", "/api/v1/status", Status)
+
+    async def pools(self) -> Pools:
+        """Every pool: its live state and the configuration in force."""
+        return await self._ask("GET", "/api/v1/pools", Pools)
+
+    async def pool(self, name: str) -> PoolInfo:
+        """One pool."""
+        return await self._ask("GET", f"/api/v1/pools/{_segment(name)}", PoolInfo)
+
+    async def workers(self) -> Workers:
+        """Every slot with the worker in it."""
+        return await self._ask("GET", "/api/v1/workers", Workers)
+
+    async def worker(self, slot: str) -> WorkerInfo:
+        """One slot with the worker in it."""
+        return await self._ask("GET", f"/api/v1/workers/{_segment(slot)}", WorkerInfo)
+
+    async def reload(self, slot: str) -> ReloadReply:
+        """Drain one slot and start its next generation; returns as soon as that has begun."""
+        return await self._ask("POST", f"/api/v1/workers/{_segment(slot)}/reload", ReloadReply)
+
+    async def request(self, request_id: str) -> RequestInfo:
+        """One request: in flight, queued or recently finished."""
+        return await self._ask("GET", f"/api/v1/requests/{_segment(request_id)}", RequestInfo)
+
+    async def cancel(self, request_id: str, *, wait: bool = False) -> RequestInfo:
+        """Ask for a request's end; asking again, or too late, changes nothing.
+
+        With ``wait`` the answer comes when the request has its outcome, however long its pool's
+        graces are; without, at once.
+        """
+        return await self._ask(
+            "POST",
+            f"/api/v1/requests/{_segment(request_id)}/cancel",
+            RequestInfo,
+            params={"wait": "true"} if wait else None,
+            patience=_ENDLESS if wait else _BRIEF,
+        )
+
+    async def settled(self, request_id: str, *, within: float = SETTLE_TIMEOUT) -> RequestInfo:
+        """Wait until it is known what became of a cancelled request's worker.
+
+        At most ``within`` seconds; then the answer is what is known by that time, with
+        ``resolution`` still ``None``.
+        """
+        deadline = trio.current_time() + within
+        pause = 0.005
+        while True:
+            info = await self.request(request_id)
+            resolved = info.state is RequestState.FINISHED and info.resolution is not None
+            if resolved or trio.current_time() + pause > deadline:
+                return info
+            await trio.sleep(pause)
+            pause = min(pause * 1.5, 0.25)
+
+    @asynccontextmanager
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateStream]:
+        """Submit a prompt; entering returns when the queue has taken it, with its id.
+
+        Leaving the block before the stream's end closes the connection, which cancels the request.
+        """
+        fields: dict[str, object] = msgspec.to_builtins(request)
+        body = msgspec.json.encode({key: v for key, v in fields.items() if v is not None})
+        async with self._open("POST", "/api/v1/generate", content=body) as response:
+            stream = GenerateStream(response, self.socket)
+            try:
+                yield await stream.open()
+            finally:
+                await stream.aclose()
+
+    @asynccontextmanager
+    async def events(
+        self, *, follow: bool = False, since: int | None = None
+    ) -> AsyncGenerator[EventStream]:
+        """Read the event log from the sequence number ``since``, or as far back as it reaches.
+
+        With ``follow`` the stream goes on with what happens next, until the daemon stops.
+        """
+        params: dict[str, str] = {}
+        if follow:
+            params["follow"] = "true"
+        if since is not None:
+            params["since"] = str(since)
+        async with self._open("GET", "/api/v1/events", params=params) as response:
+            stream = EventStream(response, self.socket)
+            try:
+                yield await stream.open()
+            finally:
+                await stream.aclose()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        reply: type[T],
+        *,
+        params: Mapping[str, str] | None = None,
+        patience: httpx.Timeout = _BRIEF,
+    ) -> T:
+        with transport_errors(self.socket):
+            response = await self._http.request(method, path, params=params, timeout=patience)
+        if not response.is_success:
+            raise self._refusal(response)
+        try:
+            return msgspec.json.decode(response.content, type=reply)
+        except msgspec.DecodeError as error:
+            raise UnreadableReply(self.socket, str(error)) from error
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[httpx.Response]:
+        headers = {"content-type": "application/json"} if content is not None else None
+        request = self._http.build_request(
+            method, path, content=content, params=params, headers=headers, timeout=_ENDLESS
+        )
+        with transport_errors(self.socket):
+            response = await self._http.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    await response.aread()
+            except BaseException:
+                await response.aclose()
+                raise
+        if not response.is_success:
+            raise self._refusal(response)
+        yield response
+
+    def _refusal(self, response: httpx.Response) -> Exception:
+        """What the daemon's error envelope says, as an exception."""
+        try:
+            error = msgspec.json.decode(response.content, type=ErrorReply).error
+        except msgspec.DecodeError:
+            detail = f"HTTP status {response.status_code} without an error message"
+            return UnreadableReply(self.socket, detail)
+        if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            return NotPermitted(self.socket)
+        return ApiError(
+            response.status_code,
+            error.code,
+            error.message,
+            param=error.param,
+            retry_after=_seconds(response.headers.get("retry-after")),
+        )
+
+
+def _segment(name: str) -> str:
+    """A name as one segment of a path, whatever is in it."""
+    return quote(name, safe="")
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return None if header is None else float(header)
+    except ValueError:  # a date, which the daemon does not send
+        return None
