@@ -1,0 +1,61 @@
+"""``llmctl pools``: who can serve what."""
+
+from __future__ import annotations
+
+import click
+
+from supervisord_llm.cli.session import ExitCode, Session, command, examples
+from supervisord_llm.cli.tables import Cell, Column, states, yes_no
+from supervisord_llm.schema import PoolInfo
+
+_COLUMNS = (
+    Column("POOL"),
+    Column("READY"),
+    Column("MIN-READY", numeric=True),
+    Column("REQUIRED"),
+    Column("QUEUED", numeric=True),
+    Column("IN-FLIGHT", numeric=True),
+    Column("WORKERS"),
+    Column("CONTEXT", numeric=True),
+    Column("CHAT"),
+    Column("MODEL"),
+)
+
+
+@click.command(
+    short_help="List the pools with their models.",
+    epilog=examples(
+        "llmctl pools",
+        "llmctl pools --json | jq '.pools[].config'",
+    ),
+)
+@command
+async def pools(session: Session) -> ExitCode:
+    """List the pools with their models.
+
+    READY says whether at least MIN-READY workers serve, CHAT whether the model has a chat template.
+    With --json each pool's configuration in force comes too.
+    """
+    async with session.client() as client:
+        answer = await client.pools()
+    if session.as_json:
+        await session.print_json(answer)
+    else:
+        await session.print_table(_COLUMNS, [_row(pool) for pool in answer.pools])
+    return ExitCode.DONE
+
+
+def _row(pool: PoolInfo) -> list[Cell]:
+    model = pool.model
+    return [
+        pool.name,
+        yes_no(value=pool.ready),
+        pool.min_ready,
+        "yes" if pool.required else "no",
+        pool.queued,
+        pool.in_flight,
+        states(pool.states),
+        model.context_length if model else None,
+        ("yes" if model.chat_template else "no") if model else None,
+        " ".join(filter(None, (model.id, model.quantization))) if model else None,
+    ]

@@ -1,0 +1,102 @@
+"""``llmctl cancel``, and the words for how a request and its worker ended."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from supervisord_llm.cli.output import duration, printable
+from supervisord_llm.cli.session import ExitCode, Session, command, examples
+from supervisord_llm.core.words import FailureReason, Outcome, RequestState, Resolution
+from supervisord_llm.schema import CancelRecord, Failure, RequestInfo
+
+
+@click.command(
+    short_help="Cancel a request.",
+    epilog=examples(
+        "llmctl cancel req_01JA2B3C4D5E6F7G8H9JKMNPQR",
+        "llmctl cancel req_01JA2B3C4D5E6F7G8H9JKMNPQR --wait",
+    ),
+)
+@click.argument("id")
+@click.option("--wait", is_flag=True, help="Return when it is known what became of its worker.")
+@command
+async def cancel(session: Session, id: str, *, wait: bool) -> ExitCode:  # noqa: A002 - its name in the help
+    """Cancel the request ID, wherever it is: in the queue, loading its prompt, or generating.
+
+    Cancelling a request that has finished changes nothing and shows its outcome.
+    """
+    async with session.client() as client:
+        info = await client.cancel(id)
+        late = info.state is RequestState.FINISHED
+        if wait and not late:
+            await client.cancel(id, wait=True)
+            info = await client.settled(id)
+    if session.as_json:
+        await session.print_json(info)
+    else:
+        await session.print(Text(f"{printable(info.id)} {_standing(info, late=late)}"))
+    return ExitCode.DONE
+
+
+def _standing(info: RequestInfo, *, late: bool) -> str:
+    if info.outcome is None:
+        return str(info.state)
+    if late:
+        return f"had finished before: {info.outcome}"
+    if info.outcome is Outcome.FAILED and info.error:
+        return f"failed: {printable(info.error.message)}"
+    return f"{ending(info.outcome, info.cancel)}{aftermath(info)}"
+
+
+def ending(outcome: Outcome, record: CancelRecord | None) -> str:
+    """How a request ended that was asked to."""
+    match outcome:
+        case Outcome.CANCELLED if record:
+            elapsed = duration(record.elapsed_ms)
+            return f"cancelled after {elapsed} (answered by {record.answered_by})"
+        case Outcome.COMPLETED:
+            return "completed before the cancellation reached it"
+        case _:
+            return str(outcome)
+
+
+def aftermath(info: RequestInfo) -> str:
+    """What became of the worker, to follow `ending`; empty where there is nothing to add."""
+    after = "" if info.settled_ms is None else f" after {duration(info.settled_ms)}"
+    match info.resolution:
+        case Resolution.COOPERATIVE:
+            return f"; worker settled cooperatively{after}"
+        case Resolution.TERMINATED:
+            return f"; worker had to be terminated, gone{after}"
+        case Resolution.KILLED:
+            return f"; worker had to be killed, gone{after}"
+        case Resolution.UNREAPABLE:
+            return f'; worker was killed but does not go away{after}; see "llmctl workers"'
+        case Resolution.QUEUED:
+            return "; no worker had it yet"
+        case Resolution.RACED:
+            return ""
+        case None:
+            return '; what becomes of its worker is not known yet, see "llmctl workers"'
+
+
+_REMEDIES = {
+    FailureReason.WORKER_EXITED: 'see "llmctl workers" for how it ended',
+    FailureReason.WORKER_QUARANTINED: 'see "llmctl events" for the reason',
+    FailureReason.PROTOCOL_ERROR: 'the worker is at fault, see "llmctl events"',
+    FailureReason.ENGINE_ERROR: "change the request as the message says",
+    FailureReason.STALLED: 'see "llmctl events"; if the model is only slow, raise '
+    "health.first_token_stall and health.token_stall of its pool",
+    FailureReason.SLOW_CONSUMER: "read the stream faster, or raise queue.mailbox_tokens",
+    FailureReason.QUEUE_TIMEOUT: "try again later, add workers, or raise queue.queue_timeout",
+    FailureReason.POOL_UNAVAILABLE: 'see "llmctl workers" for the reason',
+}
+
+
+def failure(error: Failure | None) -> str:
+    """Why a request failed and what to do about it."""
+    if error is None:
+        return "failed: the daemon gave no reason"
+    again = "the same request may be sent again; " if error.retryable else ""
+    return f"failed ({error.code}): {error.message}; {again}{_REMEDIES[error.code]}"
