@@ -1,0 +1,1 @@
+#include "sllm/worker.hpp"
