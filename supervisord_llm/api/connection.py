@@ -1,0 +1,157 @@
+"""One HTTP/1.1 connection: Hypercorn's own connection class, with less allowed and more told.
+
+Hypercorn is used below its public surface, because only there the peer's credentials can be given
+to the application and only there a connection can be refused before it becomes WebSocket or HTTP/2.
+Its version is pinned and ``tests/api/test_hypercorn_names.py`` names everything that is relied on.
+
+What h11 parses is judged where it is parsed, in a ``h11.Connection`` of ours. Looking for ``PRI *``
+or ``Upgrade:`` in the raw bytes was not taken: it would be a second, worse parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import h11
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.protocol import ProtocolWrapper
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ASGIFramework, ConnectionState
+from hypercorn.typing import TaskGroup as TaskGroupFace
+
+from supervisord_llm.api.stream import GuardedStream
+from supervisord_llm.errors import InternalError
+from supervisord_llm.host.peers import Peer
+
+MAX_HEAD = 32 * 1024
+"""Bytes of a request line and its headers, all together; more is answered with 431."""
+
+Refuse = Callable[[int, str], None]
+"""Told of the status (0: closed without one) and the reason of a connection that is turned away."""
+
+
+class Http1(h11.Connection):
+    """h11's parser, for plain requests one at a time.
+
+    An upgrade, CONNECT or another HTTP version is a protocol error, which the server library
+    answers with a bare 400. Bytes behind a request that is still being answered hide a later end
+    of file, and with it the client's leaving; ``pipelined`` is called, which is to cut the
+    connection.
+    """
+
+    def __init__(self, *, refuse: Refuse, pipelined: Callable[[], None]) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._refuse = refuse
+        self._pipelined = pipelined
+
+    def next_event(self) -> Any:
+        """Return what h11 says. Raises ``h11.RemoteProtocolError`` for more than h11 would."""
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            # What follows the colon is the client's own text, which may be a secret.
+            self._refuse(error.error_status_hint, str(error).partition(":")[0])
+            raise
+        if event is h11.PAUSED:
+            self._pipelined()
+            return h11.NEED_DATA
+        if isinstance(event, h11.Request) and (why := _not_served(event)):
+            self._refuse(400, why)
+            raise h11.RemoteProtocolError(why, error_status_hint=400)
+        return event
+
+
+def _not_served(request: h11.Request) -> str | None:
+    if request.http_version not in {b"1.0", b"1.1"}:
+        return "another version than HTTP/1.x"
+    if request.method == b"CONNECT":
+        return "CONNECT"
+    if any(name == b"upgrade" for name, _ in request.headers):
+        return "an upgrade of the protocol"
+    return None
+
+
+def settings(*, idle_timeout: float) -> Config:
+    """Hypercorn's configuration; ``idle_timeout`` bounds keep-alive and the arrival of a head.
+
+    The read timeout stays unset: it would cut long streams, whose clients have nothing to say. The
+    logs go nowhere: what matters of a request is an event, and ``app`` lets no exception out.
+    """
+    config = Config()
+    config.accesslog = None
+    config.errorlog = None
+    config.include_server_header = False
+    config.keep_alive_timeout = idle_timeout
+    config.h11_max_incomplete_size = MAX_HEAD
+    return config
+
+
+class Connection(TCPServer):
+    """One accepted connection; ``await connection.run()`` serves it until it is closed.
+
+    ``peer`` reaches the application as ``scope["state"]["peer"]``.
+    """
+
+    stream: GuardedStream  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        app: ASGIFramework,
+        config: Config,
+        context: WorkerContext,
+        stream: GuardedStream,
+        *,
+        peer: Peer,
+        refuse: Refuse,
+    ) -> None:
+        state = ConnectionState({"peer": peer})
+        super().__init__(ASGIWrapper(app), config, context, state, stream)  # type: ignore[arg-type]
+        self._refuse = refuse
+        self._http = Http1(refuse=refuse, pipelined=self._cut_pipelined)
+
+    async def run(self) -> None:
+        """Serve requests until either side closes; everything it started has ended then."""
+        try:
+            async with TaskGroup() as task_group:
+                self._task_group = task_group
+                self.protocol = self._make_protocol(task_group)
+                await self.idle_task.restart(task_group, self._idle_timeout)
+                await self._read_data()
+        finally:
+            self.stream.cut()
+
+    def _make_protocol(self, task_group: TaskGroupFace) -> ProtocolWrapper:
+        wrapper = ProtocolWrapper(
+            self.app,
+            self.config,
+            self.context,
+            task_group,
+            self.state,
+            False,  # noqa: FBT003 (Hypercorn's own signature)
+            None,
+            None,
+            self.protocol_send,
+            "http/1.1",
+        )
+        if not isinstance(wrapper.protocol, H11Protocol):
+            raise InternalError(f"Hypercorn made a {type(wrapper.protocol).__name__} for HTTP/1.1")
+        wrapper.protocol.connection = self._http
+        return wrapper
+
+    async def _idle_timeout(self) -> None:
+        with trio.move_on_after(self.config.keep_alive_timeout) as patience:
+            await self.context.terminated.wait()
+        if patience.cancelled_caught and self._http.trailing_data[0]:
+            self._refuse(0, "a request head that did not arrive within idle_timeout")
+        with trio.CancelScope(shield=True):
+            await self._initiate_server_close()
+
+    def _cut_pipelined(self) -> None:
+        self._refuse(0, "bytes after a request that was still being answered")
+        self.stream.cut()

@@ -1,0 +1,80 @@
+"""``GET /api/v1/events``: the event log from the in-memory ring, and with ``follow`` on and on.
+
+The first line is ``stream.opened``. Where the ring has already dropped what this reader wants (an
+old ``since``, or a reader slower than the daemon), one ``stream.gap`` line names what is lost.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from supervisord_llm.api.bodies import as_bool, as_seq, read_query
+from supervisord_llm.api.front import Front
+from supervisord_llm.api.inbox import until_disconnect
+from supervisord_llm.api.replies import LineStream, Streamed, json_lines
+from supervisord_llm.schema import StreamGap, StreamOpened
+from supervisord_llm.telemetry.ring import Follower, Gap
+
+
+async def stream(front: Front, request: Request) -> ASGIApp:
+    """Stream the events after ``since``; without ``follow``, end where the ring ends now."""
+    query = read_query(request, follow=as_bool, since=as_seq)
+    follow = query.get("follow", False)
+    follower = front.ring.follow(query.get("since"), live=follow)
+    opened = StreamOpened(
+        boot=front.supervisor.boot, seq=max(follower.next_seq, front.ring.first_seq)
+    )
+
+    async def run(lines: LineStream) -> None:
+        await lines.open()
+        if lines.head_only:
+            await lines.close()
+            return
+        await lines.send(json_lines([opened]))
+        if follow:
+            await _follow(follower, lines, request.state.closing)
+            # The daemon closes this listener: what has been published meanwhile is still told.
+            rest = front.ring.follow(follower.next_seq - 1, live=False)
+        else:
+            rest = follower
+        await _pump(rest, lines)
+        await lines.close()
+
+    async def reply(lines: LineStream) -> None:
+        await until_disconnect(request, partial(run, lines))
+
+    return Streamed(reply)
+
+
+async def _follow(follower: Follower, lines: LineStream, closing: trio.Event) -> None:
+    """Send what comes until ``closing``; only the waiting is cut short, never a send."""
+    waiting = trio.CancelScope()
+
+    async def stop() -> None:
+        await closing.wait()
+        waiting.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop)
+        while not closing.is_set():
+            batch: list[bytes] | Gap | None = None
+            with trio.CancelScope() as waiting:
+                batch = await follower.next_batch()
+            if batch is not None:
+                await lines.send(_encode(batch))
+        nursery.cancel_scope.cancel()
+
+
+async def _pump(follower: Follower, lines: LineStream) -> None:
+    while (batch := await follower.next_batch()) is not None:
+        await lines.send(_encode(batch))
+
+
+def _encode(batch: list[bytes] | Gap) -> bytes:
+    if isinstance(batch, Gap):
+        return json_lines([StreamGap(first=batch.first, last=batch.last)])
+    return b"\n".join(batch) + b"\n"

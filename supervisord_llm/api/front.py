@@ -1,0 +1,36 @@
+"""What every handler is given: the daemon's parts that the HTTP front shows and commands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisord_llm.config.schema import Config
+from supervisord_llm.events import Event
+from supervisord_llm.runtime.supervisor import Supervisor
+from supervisord_llm.telemetry.ring import Ring
+from supervisord_llm.telemetry.totals import Totals
+
+Publish = Callable[[Event], int]
+"""Records an event and returns its sequence number; never blocks, never raises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """The daemon as the HTTP front sees it; made once by the composition root."""
+
+    supervisor: Supervisor
+    ring: Ring
+    totals: Totals
+    publish: Publish
+    live: Callable[[], bool]
+    """Whether the event loop's measured lag is within ``daemon.max_loop_lag``."""
+    config: Config
+    config_path: str
+    version: str
+
+
+def error_id() -> str:
+    """Return a new id by which a client's 500 and the ``daemon.error`` event find each other."""
+    return f"err_{secrets.token_hex(8)}"

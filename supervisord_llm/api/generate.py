@@ -1,0 +1,143 @@
+"""``POST /api/v1/generate``: one generation as a stream of JSON lines.
+
+The reply lives inside ``async with pool.request(…)``: leaving that block by any exit, the client's
+disconnect included, settles the request or hands it over, so this file knows nothing of escalation.
+A batch of tokens costs one encoding and one send, however many tokens it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from supervisord_llm.api import records
+from supervisord_llm.api.bodies import decode_body, read_query
+from supervisord_llm.api.errors import http_error
+from supervisord_llm.api.front import Front
+from supervisord_llm.api.inbox import read_body, until_disconnect
+from supervisord_llm.api.replies import LineStream, Streamed, json_lines
+from supervisord_llm.core.words import RejectReason
+from supervisord_llm.errors import ClientError, InvalidRequest, Refused, UnknownModel
+from supervisord_llm.events import RequestRejected
+from supervisord_llm.openai.templates import ChatTemplate
+from supervisord_llm.runtime.mailbox import Batch
+from supervisord_llm.runtime.pool import Pool
+from supervisord_llm.runtime.request import RequestSpec
+from supervisord_llm.schema import Accepted, GenerateRequest, Started, Token
+from supervisord_llm.wire.messages import Model
+
+_decoder = msgspec.json.Decoder(GenerateRequest)
+
+
+async def generate(front: Front, request: Request) -> ASGIApp:
+    """Take a generation and stream it, ending with exactly one ``finished`` line."""
+    with _rejections(front, request, None):
+        read_query(request)
+        body = await read_body(request)
+        asked = decode_body(body, _decoder)
+    with _rejections(front, request, asked.pool):
+        pool = _find_pool(front, asked.pool)
+        spec = _spec(pool, asked)
+
+    async def stream(lines: LineStream) -> None:
+        with _rejections(front, request, pool.name):
+            await until_disconnect(request, partial(_stream, pool, spec, lines))
+
+    return Streamed(stream)
+
+
+async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream) -> None:
+    async with pool.request(spec) as stream:
+        id_ = stream.request.id
+        await lines.open()
+        await lines.send(json_lines([Accepted(id=id_, pool=pool.name, queued=stream.queued)]))
+        while (batch := await stream.next_batch()) is not None:
+            encoded = _encode(id_, batch)
+            if batch.record is not None:
+                await lines.close(encoded)
+                return
+            await lines.send(encoded)
+
+
+def _encode(id_: str, batch: Batch) -> bytes:
+    values: list[msgspec.Struct] = []
+    if batch.started is not None:
+        started = batch.started
+        values.append(Started(id=id_, worker=started.worker, attempt=started.attempt))
+    values += [Token(text=text) for text in batch.tokens]
+    if batch.record is not None:
+        values.append(records.finished(id_, batch.record))
+    return json_lines(values)
+
+
+@contextmanager
+def _rejections(front: Front, request: Request, pool: str | None) -> Iterator[None]:
+    """Publish ``request.rejected`` for a request that was never accepted."""
+    try:
+        yield
+    except (ClientError, Refused) as error:
+        known = pool if pool in front.supervisor.pools else None
+        field = error.param if isinstance(error, ClientError) else None
+        front.publish(RequestRejected(code=http_error(error).code, pool=known, field=field))
+        request.state.told = True
+        raise
+
+
+def _find_pool(front: Front, name: str) -> Pool:
+    pool = front.supervisor.pools.get(name)
+    if pool is None:
+        known = ", ".join(front.supervisor.pools)
+        raise UnknownModel(f"cannot find pool {name[:80]!r}; there are: {known}", param="pool")
+    return pool
+
+
+def _spec(pool: Pool, asked: GenerateRequest) -> RequestSpec:
+    return RequestSpec(
+        prompt=_prompt(pool, asked),
+        max_new_tokens=asked.max_new_tokens,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        top_k=asked.top_k,
+        seed=asked.seed,
+        stop=tuple(asked.stop or ()),
+    )
+
+
+def _prompt(pool: Pool, asked: GenerateRequest) -> str:
+    """Return the text for the worker: as given, or the messages in the model's own template."""
+    if asked.prompt is not None and asked.messages is not None:
+        raise InvalidRequest(
+            "cannot use field 'messages' together with 'prompt'; send one of them",
+            param="messages",
+        )
+    if asked.prompt is not None:
+        return asked.prompt
+    if asked.messages is None:
+        raise InvalidRequest(
+            "cannot generate without a prompt; send field 'prompt' or 'messages'", param="prompt"
+        )
+    if pool.model is None:
+        raise Refused(
+            RejectReason.POOL_UNAVAILABLE,
+            f"cannot render messages for pool {pool.name!r}: no worker of it has been ready yet, "
+            "so its chat template is not known; try again, or send 'prompt'",
+        )
+    if pool.model.chat_template is None:
+        raise InvalidRequest(
+            f"cannot render messages for pool {pool.name!r}: its model has no chat template; send "
+            "'prompt'",
+            param="messages",
+        )
+    turns = [(message.role, message.content) for message in asked.messages]
+    return _template(pool.model).render(turns)
+
+
+@lru_cache(maxsize=16)
+def _template(model: Model) -> ChatTemplate:
+    """Compile a model's template once, not for every request."""
+    return ChatTemplate(model)

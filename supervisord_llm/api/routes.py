@@ -1,0 +1,44 @@
+"""The API as one list: method, path, group, handler. What is not here does not exist.
+
+A listener serves the groups of its ``serve`` key only; the other routes are 404 there. GET routes
+answer HEAD too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from supervisord_llm.api import events, generate, pools, probes, requests, status, workers
+from supervisord_llm.api.front import Front
+
+Handler = Callable[[Front, Request], Awaitable[ASGIApp]]
+
+
+class Endpoint(NamedTuple):
+    """One row of the list."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    group: Literal["control", "probe"]
+    handler: Handler
+
+
+ROUTES: tuple[Endpoint, ...] = (
+    Endpoint("GET", "/api/v1/status", "control", status.show),
+    Endpoint("GET", "/api/v1/pools", "control", pools.index),
+    Endpoint("GET", "/api/v1/pools/{pool}", "control", pools.show),
+    Endpoint("GET", "/api/v1/workers", "control", workers.index),
+    Endpoint("GET", "/api/v1/workers/{slot}", "control", workers.show),
+    Endpoint("POST", "/api/v1/workers/{slot}/reload", "control", workers.reload),
+    Endpoint("POST", "/api/v1/generate", "control", generate.generate),
+    Endpoint("GET", "/api/v1/requests/{id}", "control", requests.show),
+    Endpoint("POST", "/api/v1/requests/{id}/cancel", "control", requests.cancel),
+    Endpoint("GET", "/api/v1/events", "control", events.stream),
+    Endpoint("GET", "/livez", "probe", probes.livez),
+    Endpoint("GET", "/readyz", "probe", probes.readyz),
+    Endpoint("GET", "/health", "probe", probes.health),
+)

@@ -1,0 +1,172 @@
+"""Accepts connections, counts them, and ends them all when it is told to end.
+
+The accepting task is cancelled first. The connections live behind a shield for a moment longer
+(``FAREWELL``), so that event followers get a proper end of their stream and keep-alive connections
+are closed in an orderly way; then every socket is cut, which wakes whatever still waits in one.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+from hypercorn.trio.worker_context import WorkerContext
+
+from supervisord_llm.api.app import App
+from supervisord_llm.api.connection import Connection, settings
+from supervisord_llm.api.front import Front, Publish, error_id
+from supervisord_llm.api.listeners import UnixListener
+from supervisord_llm.api.stream import GuardedStream
+from supervisord_llm.config.schema import ListenConfig
+from supervisord_llm.events import DaemonError, DaemonWarning, HttpRefused
+from supervisord_llm.host.peers import Peer, peer_of
+
+FAREWELL = 1.0
+"""Seconds that connections get, after accepting has ended, to end by themselves."""
+
+ACCEPT_WARNING_INTERVAL = 10.0
+"""Seconds between warnings that accepting fails; trio tries again ten times a second."""
+
+
+async def serve(
+    front: Front,
+    listeners: Sequence[UnixListener],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve ``front`` on sockets of ``open_listeners`` until cancelled.
+
+    ``started`` is called when every socket is being accepted from. Returns (with ``Cancelled``) at
+    most ``FAREWELL`` seconds after it was cancelled, when the sockets are closed and unlinked and
+    every connection, and every task that served one, has ended.
+    """
+    try:
+        with _AcceptWarnings(front.publish):
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(_Server(front, listener).run)
+                task_status.started()
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+class _Server:
+    """One listener's accepting task and connections."""
+
+    def __init__(self, front: Front, listener: UnixListener) -> None:
+        self._front = front
+        self._listener = listener
+        self._limits: ListenConfig = listener.config
+        self._app = App(front, listener.config)
+        self._settings = settings(idle_timeout=listener.config.idle_timeout)
+        self._context = WorkerContext(None)
+        self._live: set[GuardedStream] = set()
+        self._accepting_ended = trio.Event()
+        self._all_gone = trio.Event()
+
+    async def run(self) -> None:
+        """Accept until cancelled, then see the connections off."""
+        async with trio.open_nursery() as nursery:
+            connections: trio.Nursery = await nursery.start(self._hold_connections)
+            try:
+                await trio.serve_listeners(
+                    self._handle,
+                    [trio.SocketListener(trio.socket.from_stdlib_socket(self._listener.socket))],
+                    handler_nursery=connections,
+                )
+            finally:
+                self._listener.close()
+                self._accepting_ended.set()
+
+    async def _hold_connections(
+        self, *, task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as connections:
+                task_status.started(connections)
+                await self._accepting_ended.wait()
+                self._app.closing.set()
+                await self._context.terminated.set()
+                with trio.move_on_after(FAREWELL):
+                    await self._wait_all_gone()
+                for stream in self._live:
+                    stream.cut()
+                connections.cancel_scope.cancel()
+
+    async def _wait_all_gone(self) -> None:
+        while self._live:
+            self._all_gone = trio.Event()
+            await self._all_gone.wait()
+
+    async def _handle(self, accepted: trio.SocketStream) -> None:
+        stream = GuardedStream(accepted, send_timeout=self._limits.send_timeout)
+        try:
+            peer = peer_of(accepted.socket.fileno())
+            if len(self._live) >= self._limits.max_connections:
+                self._refuse(peer, 0, "one connection more than listen.max_connections")
+                return
+            self._live.add(stream)
+            await self._serve(stream, peer)
+        finally:
+            stream.cut()
+            self._live.discard(stream)
+            self._all_gone.set()
+
+    async def _serve(self, stream: GuardedStream, peer: Peer) -> None:
+        refuse = partial(self._refuse, peer)
+        try:
+            await Connection(
+                self._app, self._settings, self._context, stream, peer=peer, refuse=refuse
+            ).run()
+        except Exception as error:  # noqa: BLE001 (one connection's bug is not another's end)
+            self._front.publish(
+                DaemonError(
+                    id=error_id(),
+                    where="api.connection",
+                    error=repr(error),
+                    traceback="".join(traceback.format_exception(error)),
+                )
+            )
+        if stream.stalled:
+            refuse(0, "a client that did not read for listen.send_timeout")
+
+    def _refuse(self, peer: Peer, status: int, reason: str) -> None:
+        self._front.publish(HttpRefused(status=status, reason=reason, peer=str(peer)))
+
+
+class _AcceptWarnings(logging.Handler):
+    """Turns what ``trio.serve_listeners`` logs, for want of descriptors say, into a few events."""
+
+    def __init__(self, publish: Publish) -> None:
+        super().__init__(logging.ERROR)
+        self._publish = publish
+        self._quiet_until = -float("inf")
+        self._logger = logging.getLogger("trio.serve_listeners")
+
+    def __enter__(self) -> None:
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+
+    def __exit__(self, *exc: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate = True
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Publish one warning, then be quiet for a while."""
+        now = trio.current_time()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + ACCEPT_WARNING_INTERVAL
+        error = record.exc_info[1] if record.exc_info else None
+        self._publish(
+            DaemonWarning(
+                topic="accept",
+                message=f"cannot accept connections: {error or record.getMessage()}",
+                remedy="raise the limit of open files (LimitNOFILE=), or lower "
+                "listen.max_connections",
+            )
+        )

@@ -1,0 +1,87 @@
+"""``/api/v1/workers``: the slots, the workers in them, and reload."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from supervisord_llm.api.bodies import read_query
+from supervisord_llm.api.commands import command
+from supervisord_llm.api.front import Front
+from supervisord_llm.api.inbox import read_no_body
+from supervisord_llm.api.replies import json_reply
+from supervisord_llm.errors import NotFound
+from supervisord_llm.runtime.slot import Slot
+from supervisord_llm.runtime.supervisor import Supervisor
+from supervisord_llm.schema import LastExit, Memory, ReloadReply, WorkerInfo, Workers
+
+
+async def index(front: Front, request: Request) -> ASGIApp:
+    """Answer with every slot, in the supervisor's order."""
+    read_query(request)
+    supervisor = front.supervisor
+    return json_reply(
+        Workers(workers=[_info(supervisor, slot) for slot in supervisor.slots.values()])
+    )
+
+
+async def show(front: Front, request: Request) -> ASGIApp:
+    """Answer with one slot."""
+    read_query(request)
+    return json_reply(_info(front.supervisor, _find(front, request)))
+
+
+async def reload(front: Front, request: Request) -> ASGIApp:
+    """Replace a slot's worker: it drains, is stopped, and the next generation starts (202)."""
+    with command(front, request, "reload", request.path_params["slot"]) as asked:
+        read_query(request)
+        await read_no_body(request)
+        slot = _find(front, request)
+        generation = slot.generation
+        slot.reload()
+        asked.result = "accepted"
+    return json_reply(
+        ReloadReply(slot=slot.name, state=slot.state, generation=generation), status=202
+    )
+
+
+def _find(front: Front, request: Request) -> Slot:
+    name = request.path_params["slot"]
+    slot = front.supervisor.slots.get(name)
+    if slot is None:
+        known = ", ".join(front.supervisor.slots)
+        raise NotFound(f"cannot find slot {name!r}; there are: {known}", param="slot")
+    return slot
+
+
+def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
+    clock = supervisor.clock
+    exit_, usage, due = slot.last_exit, slot.usage, slot.next_start_at
+    return WorkerInfo(
+        slot=slot.name,
+        pool=slot.pool,
+        state=slot.state,
+        stage=slot.stage,
+        since=clock.rfc3339(slot.since),
+        reason=slot.reason,
+        pid=slot.pid,
+        generation=slot.generation,
+        dialect=slot.dialect,
+        extensions=list(slot.extensions),
+        capacity=slot.capacity,
+        requests=list(slot.requests),
+        served=slot.served,
+        restarts=slot.restarts,
+        next_start_in_ms=None if due is None else round(max(0.0, due - clock.now()) * 1000, 3),
+        last_exit=exit_
+        and LastExit(
+            exit=exit_.exit,
+            reason=exit_.reason,
+            at=clock.rfc3339(exit_.at),
+            generation=exit_.generation,
+            last_lines=list(exit_.last_lines),
+        ),
+        memory=usage
+        and Memory(rss=usage.rss, pss=usage.pss, anonymous=usage.anonymous, swap=usage.swap),
+        cpu_seconds=usage and usage.cpu_seconds,
+    )
