@@ -146,7 +146,7 @@ def marked(mark: str, processes: Scan | None = None) -> dict[int, ProcessFacts]:
 
 
 def relatives(
-    leader: int,
+    leader: int | None,
     *,
     known: Mapping[int, int],
     mark: str,
@@ -160,7 +160,7 @@ def relatives(
 
     Args:
         leader: the worker's pid. It must not have been reaped yet: until then its group and session
-            ids are its own. Where no such process is found these signs count for nothing.
+            ids are its own. ``None`` where it is gone; then these signs count for nothing.
         known: start times by pid of relatives that were seen before.
         mark: the worker's mark, ``smollm.0/3``.
         daemon: the pid of the subreaper that adopts orphans.
@@ -168,7 +168,7 @@ def relatives(
     """
     processes = scan() if processes is None else processes
     seeds = {pid for pid, facts in processes.items() if known.get(pid) == facts.start_time}
-    if leader in processes:
+    if leader is not None and leader in processes:
         seeds.add(leader)
         seeds.update(
             pid for pid, facts in processes.items() if leader in {facts.pgrp, facts.session}

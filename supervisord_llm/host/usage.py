@@ -3,8 +3,7 @@
 `read` is for people: every few seconds, and as exact as the kernel says. `progress` is a sign of
 life for a process that says nothing: cheap, and only ever compared with itself.
 
-psutil was not taken: it does not tell anonymous memory apart, and walks every mapping for the rest
-where one file has the sums.
+psutil was not taken: it does not tell anonymous memory apart, and these are three short files.
 """
 
 from __future__ import annotations

@@ -1,0 +1,271 @@
+"""What an earlier daemon left running, found by what it wrote down.
+
+A worker dies with its daemon, but what it started may not: a process that left for a session of its
+own hears of nothing. So each worker is recorded in the state directory, with the start times of its
+processes, and the next daemon ends what still lives before it starts anything. A record names a
+process by pid, start time and the machine's boot, so whoever has that pid by now is never touched;
+and a process of a recorded group whose leader is gone must also carry the worker's mark, because
+that group id may be somebody else's by now.
+
+Nothing is synced to disk: the records matter when the daemon crashed, and after a crash of the
+machine there is nothing to find. A file that was torn by one is told of and removed.
+
+The alternative, to search for the mark alone, was not taken: anybody can copy it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import stat
+import time
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from supervisord_llm.errors import OperatorError
+from supervisord_llm.host import tree
+
+END_SECONDS = 5.0
+"""How long `WorkerRecords.end_leftovers` may take; the daemon does not serve yet."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_ROUND_SECONDS = 0.005
+_ROUND_MAX_SECONDS = 0.1
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A worker as it is written down, one file for each slot."""
+
+    slot: str
+    generation: int
+    pid: int
+    start_time: int
+    """Clock ticks from the machine's boot."""
+    group: int
+    """The id of its process group and session."""
+    boot_id: str
+    """The machine's boot, so that start times can be compared."""
+    relatives: dict[int, int] = {}
+    """Start times by pid of the other processes that were seen to belong to it."""
+
+    @property
+    def mark(self) -> str:
+        """What the environment of its processes says."""
+        return f"{self.slot}/{self.generation}"
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    """A recorded worker of which something still lives."""
+
+    record: WorkerRecord
+    leader_found: bool
+    """The recorded process itself was found, so its group and session were still its own."""
+    processes: tuple[tree.ProcessFacts, ...]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What the records of an earlier daemon led to."""
+
+    leftovers: tuple[Leftover, ...]
+    problems: tuple[str, ...]
+    """Records that could not be read, one sentence each with what was done about it."""
+
+
+class WorkerRecords:
+    """The records of one daemon's workers; a context manager that holds their folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Name the daemon's state directory; entering makes what is missing."""
+        self._folder = state_dir / "workers"
+        self._lock: int | None = None
+        self._boot_id = _BOOT_ID.read_text("ascii").strip()
+
+    def __enter__(self) -> Self:
+        """Take the folder for this daemon alone.
+
+        Raises:
+            OperatorError: if another daemon has it, it cannot be made, or others may write to it.
+        """
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._folder.mkdir(exist_ok=True, mode=0o700)
+            self._lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise OperatorError(
+                f"cannot keep records of workers in {self._folder}: {error.strerror}; "
+                "give daemon.state_dir a folder that this user can write"
+            ) from error
+        try:
+            self._refuse_foreign(self._lock)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._unlock()
+            raise OperatorError(
+                f"cannot keep records of workers in {self._folder}: another daemon does; "
+                "stop that one, or give each a daemon.state_dir of its own"
+            ) from error
+        except OperatorError:
+            self._unlock()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Let another daemon have the folder."""
+        self._unlock()
+
+    def write(
+        self, *, slot: str, generation: int, leader: tree.ProcessFacts, relatives: Mapping[int, int]
+    ) -> None:
+        """Record a slot's worker, in place of what was recorded for that slot.
+
+        Args:
+            slot: the slot's name.
+            generation: the worker's number.
+            leader: its process.
+            relatives: start times by pid of its other processes, as far as they were seen.
+
+        Raises:
+            OSError: if it cannot be written; what was recorded before is unharmed.
+        """
+        record = WorkerRecord(
+            slot=slot,
+            generation=generation,
+            pid=leader.pid,
+            start_time=leader.start_time,
+            group=leader.pgrp,
+            boot_id=self._boot_id,
+            relatives=dict(relatives),
+        )
+        path = self._path(slot)
+        temporary = path.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(temporary, flags, 0o600), "wb") as file:  # noqa: PTH123 - with a mode
+                file.write(msgspec.json.encode(record))
+            temporary.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def forget(self, slot: str) -> None:
+        """Remove a slot's record: its worker is reaped and nothing of it is left.
+
+        Raises:
+            OSError: if it cannot be removed.
+        """
+        self._path(slot).unlink(missing_ok=True)
+
+    def find_leftovers(self) -> Found:
+        """Look for what an earlier daemon left, and remove the records of what is gone."""
+        leftovers, problems = [], []
+        processes = tree.scan()
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                record = msgspec.json.decode(path.read_bytes(), type=WorkerRecord)
+            except OSError as error:
+                problems.append(f"cannot read {path}: {error.strerror}; remove it")
+                continue
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                path.unlink(missing_ok=True)
+                problems.append(
+                    f"cannot read {path}: {error}; it was removed, "
+                    "look for processes of that slot by hand"
+                )
+                continue
+            leftover = self._leftover(record, processes)
+            if leftover is None:
+                path.unlink(missing_ok=True)
+            else:
+                leftovers.append(leftover)
+        return Found(tuple(leftovers), tuple(problems))
+
+    def end_leftovers(
+        self, leftovers: Sequence[Leftover], *, timeout: float = END_SECONDS
+    ) -> list[Leftover]:
+        """Kill what was found and wait until it is gone; for the time before the daemon serves.
+
+        Blocks the calling thread for at most ``timeout`` seconds and one look at the processes.
+
+        Returns:
+            What still lives, with its living processes; the records of the others are removed.
+        """
+        deadline = time.monotonic() + timeout
+        pause = _ROUND_SECONDS
+        while left := list(_living(leftovers, tree.scan())):
+            for leftover in left:
+                for facts in leftover.processes:
+                    tree.send_signal(facts.pid, facts.start_time, signal.SIGKILL)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, _ROUND_MAX_SECONDS)
+        living = {leftover.record.slot for leftover in left}
+        for leftover in leftovers:
+            if leftover.record.slot not in living:
+                self.forget(leftover.record.slot)
+        return left
+
+    def _leftover(self, record: WorkerRecord, processes: tree.Scan) -> Leftover | None:
+        if record.boot_id != self._boot_id:
+            return None
+        leader = processes.get(record.pid)
+        found = leader is not None and leader.start_time == record.start_time
+        belonging = _belonging(record, processes, leader_found=found)
+        return Leftover(record, found, belonging) if belonging else None
+
+    def _path(self, slot: str) -> Path:
+        return self._folder / f"{urllib.parse.quote(slot, safe='')}.json"
+
+    def _refuse_foreign(self, folder: int) -> None:
+        # Whoever can write a record can have a process killed by the daemon's user.
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise OperatorError(
+                f"cannot keep records of workers in {self._folder}: other users may write to it; "
+                "make it this user's own with mode 0700"
+            )
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _living(leftovers: Iterable[Leftover], processes: tree.Scan) -> Iterable[Leftover]:
+    for leftover in leftovers:
+        # Children that were started since count too. The leader may be gone by now, but its group
+        # was its own a moment ago.
+        seen = {facts.pid: facts.start_time for facts in leftover.processes}
+        record = msgspec.structs.replace(
+            leftover.record, relatives=leftover.record.relatives | seen
+        )
+        found = leftover.leader_found
+        if belonging := _belonging(record, processes, leader_found=found):
+            yield msgspec.structs.replace(leftover, record=record, processes=belonging)
+
+
+def _belonging(
+    record: WorkerRecord, processes: tree.Scan, *, leader_found: bool
+) -> tuple[tree.ProcessFacts, ...]:
+    known = {record.pid: record.start_time, **record.relatives}
+    for pid, facts in processes.items():
+        in_group = record.group in {facts.pgrp, facts.session}
+        if in_group and (leader_found or tree.mark_of(pid) == record.mark):
+            known[pid] = facts.start_time
+    # As a known process the leader is found like the others, and only with its start time.
+    return tuple(
+        tree.relatives(None, known=known, mark=record.mark, daemon=os.getpid(), processes=processes)
+    )
