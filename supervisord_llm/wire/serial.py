@@ -47,7 +47,7 @@ DialectPolicy = Literal["auto", "serial"]
 """What a pool expects of its workers: whatever they negotiate, or one of the serial dialects."""
 
 PROBE_SESSION = "__probe__"
-"""The session that the idle probe closes: there is none, which a worker acknowledges all the same."""
+"""The session that the idle probe closes. There is none, and a worker acknowledges that as well."""
 
 _token_lines = msgspec.json.Decoder(TokenLine)
 
@@ -263,7 +263,7 @@ def _read(line: bytes) -> Reply:
     """Return what a line says.
 
     Nearly every line is a token, so those take a short way: an object without a comma, or with a
-    single colon, has one key, and the decoder knows the one shape. Any other line is read with care.
+    single colon, has one key, and the decoder knows the one shape. Other lines are read with care.
     """
     if b"," in line and line.count(b":") != 1:
         return parse(line)
