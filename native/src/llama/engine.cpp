@@ -7,7 +7,7 @@
 
 namespace sllm::llama {
 
-LlamaEngine::LlamaEngine(const Options &options, const Log &log) : options_(options), log_(log) {}
+LlamaEngine::LlamaEngine(const Options &options, Log &log) : options_(options), log_(log) {}
 
 LoadResult LlamaEngine::load(Progress &progress) {
     progress_ = &progress;

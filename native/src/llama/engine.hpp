@@ -21,7 +21,7 @@ namespace sllm::llama {
 /// and its log belong to the process.
 class LlamaEngine final : public Engine {
   public:
-    LlamaEngine(const Options &options, const Log &log);
+    LlamaEngine(const Options &options, Log &log);
 
     LoadResult load(Progress &progress) override;
     [[nodiscard]] const ModelInfo &model() const override { return info_; }
@@ -32,7 +32,7 @@ class LlamaEngine final : public Engine {
 
   private:
     const Options &options_;
-    const Log &log_;
+    Log &log_;
     Progress *progress_ = nullptr;
     std::optional<Model> model_;
     std::uint32_t context_ = 0;

@@ -24,11 +24,20 @@ class Log {
     /// To be called by the thread that called llama.cpp.
     [[nodiscard]] const std::string &last_error() const { return last_error_; }
 
+    /// From now on keep warnings and errors back, until release or drop. An aborted computation is
+    /// an ordinary event here, but llama.cpp tells it as four errors. Verbose: nothing is kept
+    /// back.
+    void hold();
+    void release();
+    void drop();
+
   private:
     static void receive(ggml_log_level level, const char *text, void *self);
     void write(ggml_log_level level, const char *text);
 
     bool verbose_;
+    bool holding_ = false;
+    std::string held_;
     ggml_log_level current_ = GGML_LOG_LEVEL_NONE;
     std::string last_error_;
 };

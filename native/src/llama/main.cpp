@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
         return leave->status;
     }
     const auto &options = std::get<sllm::llama::Options>(parsed);
-    const sllm::llama::Log log(options.verbose);
+    sllm::llama::Log log(options.verbose);
     llama_backend_init();
     sllm::WorkerEnd end{};
     {

@@ -105,9 +105,7 @@ std::string Model::token_text(llama_token token) const {
     return token == LLAMA_TOKEN_NULL ? "" : llama_vocab_get_text(vocab(), token);
 }
 
-bool Model::ends_answer(llama_token token) const {
-    return llama_vocab_is_eog(vocab(), token);
-}
+bool Model::ends_answer(llama_token token) const { return llama_vocab_is_eog(vocab(), token); }
 
 std::variant<std::vector<Token>, Failed> Model::tokenize(std::string_view text) const {
     const Failed too_long{"cannot read a prompt of " + std::to_string(text.size()) +

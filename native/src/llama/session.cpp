@@ -9,12 +9,13 @@
 
 namespace sllm::llama {
 
-LlamaSession::LlamaSession(const Model &model, const Log &log, Progress &progress)
+LlamaSession::LlamaSession(const Model &model, Log &log, Progress &progress)
     : model_(model), log_(log), progress_(progress) {}
 
-std::variant<std::unique_ptr<Session>, Failed>
-LlamaSession::make(const Model &model, const Options &options, std::uint32_t context,
-                   const Log &log, Progress &progress) {
+std::variant<std::unique_ptr<Session>, Failed> LlamaSession::make(const Model &model,
+                                                                  const Options &options,
+                                                                  std::uint32_t context, Log &log,
+                                                                  Progress &progress) {
     std::unique_ptr<LlamaSession> session(new LlamaSession(model, log, progress));
     if (std::optional<Failed> failed = session->open(options, context)) {
         return *std::move(failed);
@@ -104,7 +105,14 @@ PrefillResult LlamaSession::compute(std::span<const Token> tokens) {
     // llama.cpp only reads the tokens; its batch is not const because others fill theirs in place.
     const llama_batch batch = llama_batch_get_one(const_cast<llama_token *>(tokens.data()),
                                                   static_cast<std::int32_t>(tokens.size()));
-    switch (const int status = llama_decode(context_.get(), batch)) {
+    log_.hold();
+    const int status = llama_decode(context_.get(), batch);
+    if (status == 2) {
+        log_.drop();
+    } else {
+        log_.release();
+    }
+    switch (status) {
     case 0:
         return Ok{};
     case 1:

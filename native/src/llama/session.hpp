@@ -33,8 +33,8 @@ class LlamaSession final : public Session {
     /// outlive the session.
     static std::variant<std::unique_ptr<Session>, Failed> make(const Model &model,
                                                                const Options &options,
-                                                               std::uint32_t context,
-                                                               const Log &log, Progress &progress);
+                                                               std::uint32_t context, Log &log,
+                                                               Progress &progress);
 
     void stop() noexcept override { stop_.store(true, std::memory_order_relaxed); }
     ResetResult reset() override;
@@ -42,14 +42,14 @@ class LlamaSession final : public Session {
     DecodeResult decode_one(const Sampling &sampling) override;
 
   private:
-    LlamaSession(const Model &model, const Log &log, Progress &progress);
+    LlamaSession(const Model &model, Log &log, Progress &progress);
 
     std::optional<Failed> open(const Options &options, std::uint32_t context);
     PrefillResult compute(std::span<const Token> tokens);
     static bool should_abort(void *self);
 
     const Model &model_;
-    const Log &log_;
+    Log &log_;
     Progress &progress_;
     std::atomic<bool> stop_{false};
     ThreadPool threads_; // before the context, which uses it to its end
