@@ -24,7 +24,7 @@ find_package(Threads REQUIRED)
 add_library(sllm_flags INTERFACE)
 target_compile_options(sllm_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast
-  -Wnon-virtual-dtor -Woverloaded-virtual -Wnull-dereference -Wdouble-promotion -Wformat=2
+  -Wnon-virtual-dtor -Woverloaded-virtual -Wdouble-promotion -Wformat=2
   -Wimplicit-fallthrough -Werror)
 
 # Sanitizers hold for everything in the tree, llama.cpp included if it is built here.

@@ -1,0 +1,62 @@
+#include "sllm/output.hpp"
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace sllm {
+
+bool Output::write_line(std::string_view line) {
+    std::string whole(line);
+    whole += '\n';
+    const std::scoped_lock lock(mutex_);
+    return write_all(whole);
+}
+
+bool Output::write_current(const std::function<std::optional<std::string>()> &make) {
+    const std::scoped_lock lock(mutex_);
+    std::optional<std::string> line = make();
+    if (!line) {
+        return !broken_;
+    }
+    *line += '\n';
+    return write_all(*line);
+}
+
+bool Output::write_raw(std::string_view bytes) {
+    const std::scoped_lock lock(mutex_);
+    return write_all(bytes);
+}
+
+bool Output::write_all(std::string_view bytes) {
+    while (!broken_ && !bytes.empty()) {
+        const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+        if (written >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(written));
+        } else if (errno == EAGAIN) {
+            // Whoever made the pipe may have made it non-blocking for its own end as well.
+            pollfd polled{fd_.get(), POLLOUT, 0};
+            ::poll(&polled, 1, -1);
+        } else if (errno != EINTR) {
+            broken_ = true;
+        }
+    }
+    return !broken_;
+}
+
+UniqueFd take_standard_output() {
+    // Not below 3: a missing stdin would otherwise be taken for what is now our output.
+    UniqueFd taken(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+    if (!taken) {
+        return taken;
+    }
+    if (::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+        ::dup2(nowhere.get(), STDOUT_FILENO);
+    }
+    return taken;
+}
+
+} // namespace sllm
