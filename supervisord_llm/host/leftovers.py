@@ -261,8 +261,10 @@ def _belonging(
     record: WorkerRecord, processes: tree.Scan, *, leader_found: bool
 ) -> tuple[tree.ProcessFacts, ...]:
     known = {record.pid: record.start_time, **record.relatives}
+    # A worker leads its group; any other group would be that of whoever started it.
+    leads = record.group == record.pid
     for pid, facts in processes.items():
-        in_group = record.group in {facts.pgrp, facts.session}
+        in_group = leads and record.group in {facts.pgrp, facts.session}
         if in_group and (leader_found or tree.mark_of(pid) == record.mark):
             known[pid] = facts.start_time
     # As a known process the leader is found like the others, and only with its start time.

@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from supervisord_llm.errors import OperatorError
+from supervisord_llm.host import leftovers, tree
+from supervisord_llm.host.leftovers import WorkerRecord, WorkerRecords
+
+MARK = "smollm.0/3"
+SLEEP = "exec sleep 300"
+ORPHAN = "pid=$({how} sh -c 'echo $$; exec sleep 300 >/dev/null' &); echo $pid; exec sleep 300"
+"""A worker that starts a process in some way, lets it lose its parent, and names it."""
+
+
+class Crashed:
+    """A worker of a daemon that crashed, and what its record says."""
+
+    def __init__(self, records: WorkerRecords, script: str, *, mark: str = MARK) -> None:
+        self.process = subprocess.Popen(
+            ["sh", "-c", script],
+            env={**os.environ, tree.SLOT_VARIABLE: mark},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        leader = tree.read(self.process.pid)
+        assert leader is not None
+        self.leader = leader
+        self.orphan: tree.ProcessFacts | None = None
+        if script != SLEEP:
+            assert self.process.stdout is not None
+            self.orphan = tree.read(int(self.process.stdout.readline()))
+            assert self.orphan is not None
+        self.record(records, relatives={})
+
+    def record(self, records: WorkerRecords, *, relatives: dict[int, int]) -> None:
+        """Write it down, as a daemon that has seen these relatives."""
+        records.write(slot="smollm.0", generation=3, leader=self.leader, relatives=relatives)
+
+    def end_leader(self) -> None:
+        """The worker itself died with its daemon."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """End all of it."""
+        with self.process:
+            self.process.kill()
+        if self.orphan is not None:
+            tree.send_signal(self.orphan.pid, self.orphan.start_time, signal.SIGKILL)
+
+
+@pytest.fixture
+def records(tmp_path: Path, no_fd_leak: None) -> Iterator[WorkerRecords]:
+    """The records in a state directory that does not exist before."""
+    with WorkerRecords(tmp_path / "state") as held:
+        yield held
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the records are."""
+    return tmp_path / "state" / "workers"
+
+
+def edit(folder: Path, **changes: object) -> None:
+    """Change what the one record says."""
+    (path,) = folder.glob("*.json")
+    record = msgspec.json.decode(path.read_bytes(), type=WorkerRecord)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, **changes)))
+
+
+def found_pids(records: WorkerRecords) -> list[int]:
+    """The processes that are found, and no problems."""
+    found = records.find_leftovers()
+    assert not found.problems
+    return [facts.pid for leftover in found.leftovers for facts in leftover.processes]
+
+
+def lives(facts: tree.ProcessFacts) -> bool:
+    """Whether that very process still runs."""
+    now = tree.read(facts.pid)
+    return now is not None and now.start_time == facts.start_time and now.living
+
+
+@contextlib.contextmanager
+def crashed(records: WorkerRecords, script: str, *, mark: str = MARK) -> Iterator[Crashed]:
+    """A recorded worker, ended afterwards whatever became of it."""
+    worker = Crashed(records, script, mark=mark)
+    try:
+        yield worker
+    finally:
+        worker.end()
+
+
+# Finding and ending -------------------------------------------------------------------------------
+
+
+def test_a_recorded_worker_that_lives_is_found_and_ended(
+    records: WorkerRecords, folder: Path
+) -> None:
+    """Its record goes with it."""
+    with crashed(records, SLEEP) as worker:
+        found = records.find_leftovers()
+        (leftover,) = found.leftovers
+        assert (leftover.record.mark, leftover.leader_found) == (MARK, True)
+        assert [facts.pid for facts in leftover.processes] == [worker.process.pid]
+        assert records.end_leftovers(found.leftovers) == []
+        assert worker.process.wait() == -signal.SIGKILL
+    assert list(folder.iterdir()) == []
+
+
+def test_a_worker_that_is_gone_leaves_nothing_to_find(records: WorkerRecords, folder: Path) -> None:
+    """Its record is stale and goes."""
+    with crashed(records, SLEEP) as worker:
+        worker.end_leader()
+        assert found_pids(records) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_whoever_has_the_pid_by_now_is_never_touched(records: WorkerRecords, folder: Path) -> None:
+    """Another start time means another process, with all that it started."""
+    with crashed(records, ORPHAN.format(how="")) as worker:
+        edit(folder, start_time=worker.leader.start_time - 1)
+        assert found_pids(records) == []
+        assert lives(worker.leader)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_record_of_another_boot_is_stale(records: WorkerRecords, folder: Path) -> None:
+    """Start times count from the machine's boot and mean nothing after the next."""
+    with crashed(records, SLEEP) as worker:
+        edit(folder, boot_id="00000000-0000-0000-0000-000000000000")
+        assert found_pids(records) == []
+        assert lives(worker.leader)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["", "setsid"])
+def test_the_descendants_of_a_living_worker_are_ended_with_it(
+    records: WorkerRecords, how: str
+) -> None:
+    """In its session or out of it, as long as the signs lead there."""
+    script = f"{how} sh -c 'echo $$; exec sleep 300' & wait"
+    with crashed(records, script) as worker:
+        assert worker.orphan is not None
+        found = records.find_leftovers()
+        assert {worker.process.pid, worker.orphan.pid} <= {
+            facts.pid for facts in found.leftovers[0].processes
+        }
+        assert records.end_leftovers(found.leftovers) == []
+        assert not lives(worker.orphan)
+
+
+def test_an_orphan_in_the_group_of_a_dead_worker_is_ended(records: WorkerRecords) -> None:
+    """The group agrees, and so does the mark."""
+    with crashed(records, ORPHAN.format(how="")) as worker:
+        assert worker.orphan is not None
+        worker.end_leader()
+        found = records.find_leftovers()
+        assert not found.leftovers[0].leader_found
+        assert [facts.pid for facts in found.leftovers[0].processes] == [worker.orphan.pid]
+        assert records.end_leftovers(found.leftovers) == []
+        assert not lives(worker.orphan)
+
+
+@pytest.mark.parametrize("mark", ["smollm.0/4", "other.0/3", ""])
+def test_a_group_of_that_number_without_the_mark_is_somebody_elses(
+    records: WorkerRecords, mark: str
+) -> None:
+    """Once a group is empty its number may be given again."""
+    with crashed(records, ORPHAN.format(how=""), mark=mark) as worker:
+        assert worker.orphan is not None
+        worker.end_leader()
+        assert found_pids(records) == []
+        assert lives(worker.orphan)
+
+
+def test_a_process_that_left_the_session_is_found_by_its_start_time(
+    records: WorkerRecords,
+) -> None:
+    """It cleared its environment too, but it was seen while its worker lived."""
+    with crashed(records, ORPHAN.format(how="env -i setsid")) as worker:
+        assert worker.orphan is not None
+        worker.record(records, relatives={worker.orphan.pid: worker.orphan.start_time})
+        worker.end_leader()
+        found = records.find_leftovers()
+        assert [facts.pid for facts in found.leftovers[0].processes] == [worker.orphan.pid]
+        assert records.end_leftovers(found.leftovers) == []
+        assert not lives(worker.orphan)
+
+
+def test_the_mark_alone_kills_nobody(records: WorkerRecords) -> None:
+    """A process that left and was never seen is not ended on the strength of a copyable mark."""
+    with crashed(records, ORPHAN.format(how="setsid")) as worker:
+        assert worker.orphan is not None
+        worker.end_leader()
+        assert found_pids(records) == []
+        assert lives(worker.orphan)
+
+
+def test_a_worker_that_keeps_starting_processes_is_ended_with_all_of_them(
+    records: WorkerRecords,
+) -> None:
+    """What was started between the look and the signal is found at the next look."""
+    script = "echo $$; while :; do sleep 300 & sleep 0.001; done"
+    with crashed(records, script) as worker:
+        found = records.find_leftovers()
+        assert records.end_leftovers(found.leftovers) == []
+        group = [f for f in tree.scan().values() if f.pgrp == worker.process.pid and f.living]
+        assert group == []
+
+
+def test_what_does_not_end_is_told_and_stays_recorded(
+    records: WorkerRecords, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process in uninterruptible sleep: the daemon goes on after the bound."""
+    with crashed(records, SLEEP) as worker:
+        found = records.find_leftovers()
+        with monkeypatch.context() as patch:
+            patch.setattr(tree, "send_signal", lambda *_: True)
+            left = records.end_leftovers(found.leftovers, timeout=0.05)
+        assert [facts.pid for each in left for facts in each.processes] == [worker.process.pid]
+        assert [path.name for path in folder.iterdir()] == ["smollm.0.json"]
+        assert found_pids(records) == [worker.process.pid]
+
+
+def test_a_worker_that_did_not_lead_a_group_takes_nobody_with_it(
+    records: WorkerRecords, folder: Path
+) -> None:
+    """Its group would be that of whoever started it: here, of the tests."""
+    with crashed(records, SLEEP) as worker:
+        edit(folder, group=os.getpgid(0))
+        assert found_pids(records) == [worker.process.pid]
+
+
+# The files ----------------------------------------------------------------------------------------
+
+
+def test_records_are_for_this_user_alone(records: WorkerRecords, folder: Path) -> None:
+    """Folder 0700, file 0600, whatever the umask is."""
+    previous = os.umask(0)
+    try:
+        with crashed(records, SLEEP):
+            (path,) = folder.iterdir()
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_slots_record_is_replaced_and_forgotten(records: WorkerRecords, folder: Path) -> None:
+    """One file for each slot; forgetting twice is the same as once."""
+    leader = tree.read(os.getpid())
+    assert leader is not None
+    for generation in (1, 2):
+        records.write(slot="a/b.0", generation=generation, leader=leader, relatives={7: 8})
+    (path,) = folder.iterdir()
+    record = msgspec.json.decode(path.read_bytes(), type=WorkerRecord)
+    assert (record.mark, record.pid, record.relatives) == ("a/b.0/2", leader.pid, {7: 8})
+    records.forget("a/b.0")
+    records.forget("a/b.0")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_the_old_record(
+    records: WorkerRecords, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk costs the news, not the record, and leaves no half file."""
+    with crashed(records, SLEEP) as worker:
+        (path,) = folder.iterdir()
+        before = path.read_bytes()
+
+        def refuse(*_: object) -> Path:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", refuse)
+            with pytest.raises(OSError, match="No space left"):
+                worker.record(records, relatives={1: 2})
+        assert [each.name for each in folder.iterdir()] == [path.name]
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"slot": "smollm.0", "gen',
+        b"\xff\xfe",
+        b"[]",
+        b'{"slot": "smollm.0"}',
+        b'{"slot":"s.0","generation":1,"pid":"1","start_time":1,"group":1,"boot_id":"b"}',
+    ],
+)
+def test_a_torn_record_is_told_of_and_removed(
+    records: WorkerRecords, folder: Path, content: bytes
+) -> None:
+    """It does not keep the daemon from starting, nor hide the others."""
+    with crashed(records, SLEEP) as worker:
+        (folder / "torn.0.json").write_bytes(content)
+        found = records.find_leftovers()
+        (problem,) = found.problems
+        assert problem.startswith(f"cannot read {folder / 'torn.0.json'}: ")
+        assert "it was removed" in problem
+        assert not (folder / "torn.0.json").exists()
+        assert [each.record.pid for each in found.leftovers] == [worker.process.pid]
+
+
+def test_a_record_that_cannot_be_read_is_told_of_and_left(
+    records: WorkerRecords, folder: Path
+) -> None:
+    """What is no file of ours is not ours to remove."""
+    (folder / "odd.json").mkdir()
+    found = records.find_leftovers()
+    assert found.problems == (f"cannot read {folder / 'odd.json'}: Is a directory; remove it",)
+    assert (folder / "odd.json").exists()
+
+
+def test_what_is_no_record_is_ignored(records: WorkerRecords, folder: Path) -> None:
+    """As the beginnings of a file that a crash left."""
+    (folder / "smollm.0.new").write_bytes(b"{")
+    assert records.find_leftovers() == leftovers.Found((), ())
+
+
+# The folder ---------------------------------------------------------------------------------------
+
+
+def test_two_daemons_cannot_share_a_state_directory(records: WorkerRecords, tmp_path: Path) -> None:
+    """The second would take the workers of the first for leftovers."""
+    second = WorkerRecords(tmp_path / "state")
+    with pytest.raises(OperatorError, match="another daemon does; stop that one, or give each"):
+        second.__enter__()
+
+
+def test_a_state_directory_is_free_again_after_its_daemon(tmp_path: Path, no_fd_leak: None) -> None:
+    """However it ended: the kernel lets go of the lock."""
+    for _ in range(2):
+        with WorkerRecords(tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_that_others_can_write_to_is_refused(
+    tmp_path: Path, no_fd_leak: None, mode: int
+) -> None:
+    """A record there could have any process of the daemon's user killed."""
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers").chmod(mode)
+    with pytest.raises(OperatorError, match="other users may write to it; make it this user's own"):
+        WorkerRecords(tmp_path).__enter__()
+
+
+def test_a_folder_that_cannot_be_made_is_the_operators_to_mend(
+    tmp_path: Path, no_fd_leak: None
+) -> None:
+    """The message names the key to change."""
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(OperatorError, match=r"give daemon\.state_dir a folder"):
+        WorkerRecords(tmp_path / "state").__enter__()
