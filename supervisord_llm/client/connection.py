@@ -53,21 +53,23 @@ READ_TIMEOUT = 30.0
 SETTLE_TIMEOUT = 30.0
 """Seconds that `Client.settled` waits: more than the default graces of the ladder together."""
 
-_BRIEF = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
-_ENDLESS = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT, read=None)
-
 
 class Client:
     """A connection to one daemon, used as an async context manager.
 
     ``socket`` is the control socket's path; without it the rule of `paths.control_socket` applies
-    to the process's environment, and its `OperatorError` passes through.
+    to the process's environment, and its `OperatorError` passes through. ``read_timeout`` is how
+    many seconds without a byte a short question is given; streams are not subject to it.
 
     Every method raises `DaemonUnreachable` or `NotPermitted` where the daemon cannot be talked to,
     `ApiError` where it refuses, and `UnreadableReply` where the answer makes no sense.
     """
 
-    def __init__(self, socket: Path | str | None = None) -> None:
+    def __init__(
+        self, socket: Path | str | None = None, *, read_timeout: float = READ_TIMEOUT
+    ) -> None:
+        self._brief = httpx.Timeout(read_timeout, connect=CONNECT_TIMEOUT)
+        self._endless = httpx.Timeout(read_timeout, connect=CONNECT_TIMEOUT, read=None)
         self.socket = paths.control_socket(os.environ) if socket is None else Path(socket)
         self._http = httpx.AsyncClient(
             # No certificates are needed on a Unix socket; loading them costs 40 ms each time.
@@ -76,7 +78,7 @@ class Client:
             ),
             base_url="http://localhost",
             headers={"user-agent": f"supervisord-llm/{__version__}"},
-            timeout=_BRIEF,
+            timeout=self._brief,
             trust_env=False,  # a proxy in the environment is never meant for this socket
         )
 
@@ -131,7 +133,7 @@ class Client:
             f"/api/v1/requests/{_segment(request_id)}/cancel",
             RequestInfo,
             params={"wait": "true"} if wait else None,
-            patience=_ENDLESS if wait else _BRIEF,
+            endless=wait,
         )
 
     async def settled(self, request_id: str, *, within: float = SETTLE_TIMEOUT) -> RequestInfo:
@@ -192,10 +194,11 @@ class Client:
         reply: type[T],
         *,
         params: Mapping[str, str] | None = None,
-        patience: httpx.Timeout = _BRIEF,
+        endless: bool = False,
     ) -> T:
+        timeout = self._endless if endless else self._brief
         with transport_errors(self.socket):
-            response = await self._http.request(method, path, params=params, timeout=patience)
+            response = await self._http.request(method, path, params=params, timeout=timeout)
         if not response.is_success:
             raise self._refusal(response)
         try:
@@ -214,7 +217,7 @@ class Client:
     ) -> AsyncGenerator[httpx.Response]:
         headers = {"content-type": "application/json"} if content is not None else None
         request = self._http.build_request(
-            method, path, content=content, params=params, headers=headers, timeout=_ENDLESS
+            method, path, content=content, params=params, headers=headers, timeout=self._endless
         )
         with transport_errors(self.socket):
             response = await self._http.send(request, stream=True)

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import os
+import socket as sockets
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from supervisord_llm.client import (
+    ApiError,
+    Client,
+    DaemonUnreachable,
+    NotPermitted,
+    UnreadableReply,
+)
+from supervisord_llm.core.words import Outcome, Resolution, SlotState
+from supervisord_llm.schema import GenerateRequest, Message, Pools, ReloadReply, Token, Workers
+from tests.client import replies
+from tests.client.fake_daemon import Exchange, FakeDaemon, fake_daemon
+
+PROMPT = GenerateRequest(pool="smollm", prompt="Hello")
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncGenerator[FakeDaemon]:
+    """A daemon that knows no route yet."""
+    async with fake_daemon(tmp_path) as daemon:
+        yield daemon
+
+
+async def read_all(client: Client) -> None:
+    """Read one generation to its end."""
+    async with client.generate(PROMPT) as stream:
+        async for _ in stream:
+            pass
+
+
+async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) -> None:
+    """Each route has a method that returns the Struct of its reply."""
+    reloaded = ReloadReply(slot="smollm.0", state=SlotState.DRAINING, generation=3)
+    worker = replies.worker()
+    daemon.answer("GET /api/v1/status", replies.STATUS)
+    daemon.answer("GET /api/v1/pools", Pools(pools=[replies.POOL]))
+    daemon.answer("GET /api/v1/pools/smollm", replies.POOL)
+    daemon.answer("GET /api/v1/workers", Workers(workers=[worker]))
+    daemon.answer("GET /api/v1/workers/smollm.0", worker)
+    daemon.answer("POST /api/v1/workers/smollm.0/reload", reloaded, status=202)
+    daemon.answer(f"GET /api/v1/requests/{replies.ID}", replies.request())
+    daemon.answer(f"POST /api/v1/requests/{replies.ID}/cancel", replies.cancelling(), status=202)
+
+    async with Client(daemon.socket) as client:
+        assert await client.status() == replies.STATUS
+        assert Pools(pools=[replies.POOL]) == await client.pools()
+        assert await client.pool("smollm") == replies.POOL
+        assert Workers(workers=[worker]) == await client.workers()
+        assert worker == await client.worker("smollm.0")
+        assert reloaded == await client.reload("smollm.0")
+        assert replies.request() == await client.request(replies.ID)
+        assert replies.cancelling() == await client.cancel(replies.ID)
+        await client.cancel(replies.ID, wait=True)
+
+    assert f"POST /api/v1/requests/{replies.ID}/cancel?wait=true" == daemon.asked[-1]
+
+
+async def test_a_newer_daemon_may_say_more(daemon: FakeDaemon) -> None:
+    """Fields that this client does not know are ignored."""
+    fields = msgspec.to_builtins(replies.STATUS)
+    daemon.answer("GET /api/v1/status", {**fields, "weather": "fine"})
+
+    async with Client(daemon.socket) as client:
+        assert await client.status() == replies.STATUS
+
+
+async def test_names_are_one_segment_of_the_path(daemon: FakeDaemon) -> None:
+    """Whatever an operator types as a name cannot lead to another route."""
+    async with Client(daemon.socket) as client:
+        with pytest.raises(ApiError):
+            await client.worker("a/../b?c#d e")
+
+    assert daemon.asked == ["GET /api/v1/workers/a%2F..%2Fb%3Fc%23d%20e"]
+
+
+async def test_a_generation_has_its_id_before_its_text(daemon: FakeDaemon) -> None:
+    """The stream is open, with its id, before any worker has said anything."""
+    go_on = trio.Event()
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.begin(replies.ACCEPTED)
+        await go_on.wait()
+        await exchange.end(replies.STARTED, *replies.tokens("Hel", "lo"), replies.COMPLETED)
+
+    daemon.on("POST /api/v1/generate", generate)
+    async with Client(daemon.socket) as client, client.generate(PROMPT) as stream:
+        assert stream.accepted.id == replies.ID
+        go_on.set()
+        lines = [line async for line in stream]
+
+    assert [replies.STARTED, *replies.tokens("Hel", "lo"), replies.COMPLETED] == lines
+    assert stream.finished == replies.COMPLETED
+
+
+async def test_fields_that_are_not_given_are_not_sent(daemon: FakeDaemon) -> None:
+    """The pool's defaults hold for whatever a request leaves out."""
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.begin(replies.ACCEPTED)
+        await exchange.end(replies.COMPLETED)
+
+    daemon.on("POST /api/v1/generate", generate)
+    request = GenerateRequest(pool="smollm", messages=[Message(role="user", content="Hi")], seed=7)
+    async with Client(daemon.socket) as client, client.generate(request) as stream:
+        assert [line async for line in stream] == [replies.COMPLETED]
+
+    body = {"pool": "smollm", "messages": [{"role": "user", "content": "Hi"}], "seed": 7}
+    assert body == msgspec.json.decode(daemon.exchanges[0].body)
+
+
+@pytest.mark.parametrize("text", ["a\u2028b", "a\u0085b", "a\x0cb", "a\r\nb", "é🙂"])
+async def test_text_may_hold_any_line_separator(daemon: FakeDaemon, text: str) -> None:
+    """Only the newline byte ends a line, and lines may come in any portions."""
+    stream_bytes = b"".join(
+        msgspec.json.encode(line) + b"\n"
+        for line in (replies.ACCEPTED, Token(text=text), replies.COMPLETED)
+    )
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.begin()
+        for byte in stream_bytes:
+            await exchange.line(bytes([byte]))
+        await exchange.end()
+
+    daemon.on("POST /api/v1/generate", generate)
+    async with Client(daemon.socket) as client, client.generate(PROMPT) as stream:
+        assert Token(text=text) == await anext(stream)
+
+
+async def test_leaving_the_block_closes_the_connection(daemon: FakeDaemon) -> None:
+    """The daemon sees the client leave, although the stream would have gone on."""
+    left = trio.Event()
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.begin(replies.ACCEPTED, *replies.tokens("a", "b", "c"))
+        await exchange.wait_left()
+        left.set()
+
+    daemon.on("POST /api/v1/generate", generate)
+    async with Client(daemon.socket) as client:
+        async with client.generate(PROMPT) as stream:
+            assert Token(text="a") == await anext(stream)
+        await left.wait()
+
+
+async def test_cancelling_the_reader_closes_the_connection(daemon: FakeDaemon) -> None:
+    """A cancelled scope around a stream leaves nothing open behind it."""
+    left = trio.Event()
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.begin(replies.ACCEPTED)
+        await exchange.wait_left()
+        left.set()
+
+    daemon.on("POST /api/v1/generate", generate)
+    async with Client(daemon.socket) as client:
+        with trio.CancelScope() as scope:
+            async with client.generate(PROMPT) as stream:
+                scope.cancel()
+                await anext(stream)
+        assert scope.cancelled_caught
+        await left.wait()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([replies.ACCEPTED], id="no finished line"),
+        pytest.param([replies.ACCEPTED, b'{"event": "tok'], id="half a line"),
+    ],
+)
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_a_stream_without_its_last_line_is_an_error(
+    daemon: FakeDaemon, lines: list[object], orderly: bool
+) -> None:
+    """A client never takes a stream that broke off for one that has finished."""
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.begin(*lines)
+        await (exchange.end() if orderly else exchange.break_off())
+
+    daemon.on("POST /api/v1/generate", generate)
+    async with Client(daemon.socket) as client:
+        with pytest.raises(DaemonUnreachable, match="before its answer was complete"):
+            await read_all(client)
+
+
+async def test_a_refusal_carries_the_daemons_own_words(daemon: FakeDaemon) -> None:
+    """Status, code, message and Retry-After come out of the envelope and the headers."""
+
+    async def generate(exchange: Exchange) -> None:
+        await exchange.refuse(429, "queue_full", "256 are waiting", headers={"Retry-After": "3"})
+
+    daemon.on("POST /api/v1/generate", generate)
+    async with Client(daemon.socket) as client:
+        with pytest.raises(ApiError) as caught:
+            await read_all(client)
+
+    error = caught.value
+    assert (
+        error.status,
+        error.code,
+        error.message,
+        error.retry_after,
+    ) == (429, "queue_full", "256 are waiting", 3.0)
+
+
+async def test_something_else_on_the_socket_is_told(daemon: FakeDaemon) -> None:
+    """What does not speak the control API is called that, with what to do."""
+    daemon.answer("GET /api/v1/status", {"hello": "world"})
+    daemon.answer("GET /api/v1/pools", b"<html>", status=502)
+    daemon.answer("GET /api/v1/events", b'{"event":"worker.ready"}\n')
+    daemon.answer("POST /api/v1/generate", b'{"event":"token","text":"a"}\n')
+
+    async with Client(daemon.socket) as client:
+        with pytest.raises(UnreadableReply, match="missing required field `version`"):
+            await client.status()
+        with pytest.raises(UnreadableReply, match="HTTP status 502 without an error message"):
+            await client.pools()
+        with pytest.raises(UnreadableReply, match=r"does not begin with `stream\.opened`"):
+            async with client.events():
+                pytest.fail("nothing was opened")
+        with pytest.raises(UnreadableReply, match="does not begin with `accepted`"):
+            await read_all(client)
+
+
+async def test_events_are_read_from_where_one_asks(daemon: FakeDaemon) -> None:
+    """The first line is kept apart; the rest are events, as dicts and as the bytes that came."""
+    ready = b'{"ts":"2026-05-04T03:02:01.000000Z","seq":8,"event":"worker.ready"}'
+
+    async def events(exchange: Exchange) -> None:
+        await exchange.begin({"event": "stream.opened", "boot": "01JA", "seq": 8})
+        await exchange.end(ready + b"\n")
+
+    daemon.on("GET /api/v1/events", events)
+    async with (
+        Client(daemon.socket) as client,
+        client.events(follow=True, since=8) as stream,
+    ):
+        assert (stream.opened.boot, stream.opened.seq) == ("01JA", 8)
+        assert [event["seq"] async for event in stream] == [8]
+        assert ready == stream.raw
+
+    assert daemon.asked == ["GET /api/v1/events?follow=true&since=8"]
+
+
+async def test_settled_waits_for_what_became_of_the_worker(daemon: FakeDaemon) -> None:
+    """The outcome may be there long before the resolution."""
+    answers = [
+        replies.cancelling(),
+        replies.request(resolution=None, settled_ms=None),
+        replies.request(resolution=Resolution.KILLED, settled_ms=5100.0),
+    ]
+
+    async def request(exchange: Exchange) -> None:
+        await exchange.reply(answers.pop(0))
+
+    daemon.on(f"GET /api/v1/requests/{replies.ID}", request)
+    async with Client(daemon.socket) as client:
+        info = await client.settled(replies.ID)
+
+    assert (info.outcome, info.resolution) == (Outcome.CANCELLED, Resolution.KILLED)
+
+
+async def test_settled_does_not_wait_for_ever(daemon: FakeDaemon) -> None:
+    """After its bound it returns what is known by then."""
+    unresolved = replies.request(resolution=None, settled_ms=None)
+    daemon.answer(f"GET /api/v1/requests/{replies.ID}", unresolved)
+
+    async with Client(daemon.socket) as client:
+        assert unresolved == await client.settled(replies.ID, within=0.05)
+
+
+async def test_no_socket_no_listener_and_no_permission_are_told_apart(tmp_path: Path) -> None:
+    """Each has another remedy, so each has another message or type."""
+    missing = tmp_path / "missing.sock"
+    async with Client(missing) as client:
+        with pytest.raises(DaemonUnreachable) as caught:
+            await client.status()
+    assert f"cannot reach the daemon at {missing}: no such file" == str(caught.value)
+
+    stale = tmp_path / "stale.sock"
+    with sockets.socket(sockets.AF_UNIX) as listening:
+        listening.bind(os.fspath(stale))
+    async with Client(stale) as client:
+        with pytest.raises(DaemonUnreachable, match="nobody listens there any more"):
+            await client.status()
+
+    long = tmp_path / ("x" * 120)
+    async with Client(long) as client:
+        with pytest.raises(DaemonUnreachable, match="path too long"):
+            await client.status()
+
+
+async def test_a_socket_of_others_is_not_permitted(daemon: FakeDaemon) -> None:
+    """A socket whose mode keeps this user out is there, and that is said."""
+    daemon.socket.chmod(0)
+    async with Client(daemon.socket) as client:
+        with as_nobody(), pytest.raises(NotPermitted, match="permission denied"):
+            await client.status()
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Give up root's way past every file mode, where the tests run as root."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+async def test_a_daemon_that_does_not_answer_is_given_up(daemon: FakeDaemon) -> None:
+    """A short question is not waited for endlessly."""
+
+    async def silent(exchange: Exchange) -> None:
+        await exchange.wait_left()
+
+    daemon.on("GET /api/v1/status", silent)
+    async with Client(daemon.socket, read_timeout=0.05) as client:
+        with pytest.raises(DaemonUnreachable, match="no answer in time"):
+            await client.status()
