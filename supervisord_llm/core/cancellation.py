@@ -60,6 +60,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     terms: Terms
     asked_at: float
+    hold_at: float
+    """When the worker is condemned; a `Timer.HOLD` that was armed for an earlier time is inert."""
+    patient: bool = False
+    """Whether ``hold_at`` allows for a prefill that cannot be interrupted."""
     delivered: bool = False
 
 
@@ -76,7 +80,7 @@ class PipeBroken(msgspec.Struct, frozen=True):
 
 
 class Decoding(msgspec.Struct, frozen=True):
-    """The worker has left its prefill."""
+    """The worker has left its prefill; only the first word of it moves a deadline."""
 
     now: float
 
@@ -120,12 +124,12 @@ _Move = Move[State, Effect]
 def begin(now: float, terms: Terms, *, decoding: bool) -> _Move:
     """Start cancelling; ``decoding`` says whether the worker has left the request's prefill."""
     if not terms.cancellable:
-        over = State(kind=Kind.OVER, terms=terms, asked_at=now)
+        over = State(kind=Kind.OVER, terms=terms, asked_at=now, hold_at=now)
         return over, (Answer(), Condemn(QuarantineReason.UNCANCELLABLE))
     answer_at = now + terms.cooperative_grace
     patient = not decoding and not terms.interruptible_prefill
     hold_at = max(answer_at, now + terms.prefill_grace) if patient else answer_at
-    state = State(kind=Kind.ASKED, terms=terms, asked_at=now)
+    state = State(kind=Kind.ASKED, terms=terms, asked_at=now, hold_at=hold_at, patient=patient)
     return state, (
         WriteFrame(),
         Arm(Timer.RESEND, now + terms.resend_every, Kind.ASKED),
@@ -166,12 +170,16 @@ def _elapsed_asked(state: State, event: Elapsed) -> _Move:
             Answer(),
             Arm(Timer.RESEND, event.now + state.terms.resend_every, Kind.HOLDING),
         )
+    if event.now < state.hold_at:
+        return state, ()
     return _over(state), (Answer(), Condemn(QuarantineReason.CANCEL_GRACE_MISSED))
 
 
 def _elapsed_holding(state: State, event: Elapsed) -> _Move:
     if event.timer is Timer.HOLD:
         # Armed while asked, and meant to outlive it: the hold is the one deadline of both states.
+        if event.now < state.hold_at:
+            return state, ()
         return _over(state), (Condemn(QuarantineReason.CANCEL_GRACE_MISSED),)
     if event.armed_in is not Kind.HOLDING:
         return state, ()
@@ -187,10 +195,12 @@ def _broken_holding(state: State, _event: PipeBroken) -> _Move:
 
 
 def _decoding(state: State, event: Decoding) -> _Move:
-    if state.terms.interruptible_prefill:
+    # Said again, it must not put off the end of a worker that goes on and on.
+    if not state.patient:
         return state, ()
     hold_at = event.now + state.terms.cooperative_grace
-    return state, (Arm(Timer.HOLD, hold_at, state.kind),)
+    decoding = msgspec.structs.replace(state, hold_at=hold_at, patient=False)
+    return decoding, (Arm(Timer.HOLD, hold_at, state.kind),)
 
 
 EVENTS: tuple[type, ...] = (
