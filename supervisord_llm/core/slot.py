@@ -302,12 +302,20 @@ def _assigned(state: State, event: Assigned) -> _Move:
     return _load(_replace(state, in_flight=state.in_flight + 1)), ()
 
 
+def _counted(state: State, event: object, *, in_flight: int, cancelling: int) -> State:
+    # A miscount would let the slot wait for ever for a request that it does not have.
+    if not 0 <= cancelling <= in_flight:
+        illegal(state, event)
+    return _replace(state, in_flight=in_flight, cancelling=cancelling)
+
+
 def _less(state: State, event: Released) -> State:
-    return _replace(
-        state,
-        in_flight=state.in_flight - 1,
-        cancelling=state.cancelling - (1 if event.was_cancelling else 0),
-    )
+    cancelling = state.cancelling - (1 if event.was_cancelling else 0)
+    return _counted(state, event, in_flight=state.in_flight - 1, cancelling=cancelling)
+
+
+def _one_more_cancelling(state: State, event: CancelBegan) -> State:
+    return _counted(state, event, in_flight=state.in_flight, cancelling=state.cancelling + 1)
 
 
 def _released(state: State, event: Released) -> _Move:
@@ -319,12 +327,12 @@ def _released_draining(state: State, event: Released) -> _Move:
     return less, (StopWorker(gently=True),) if less.in_flight == 0 else ()
 
 
-def _cancel_began(state: State, _event: CancelBegan) -> _Move:
-    return _load(_replace(state, cancelling=state.cancelling + 1)), ()
+def _cancel_began(state: State, event: CancelBegan) -> _Move:
+    return _load(_one_more_cancelling(state, event)), ()
 
 
-def _cancel_began_draining(state: State, _event: CancelBegan) -> _Move:
-    return _replace(state, cancelling=state.cancelling + 1), ()
+def _cancel_began_draining(state: State, event: CancelBegan) -> _Move:
+    return _one_more_cancelling(state, event), ()
 
 
 def _condemn(state: State, event: Condemned) -> _Move:
