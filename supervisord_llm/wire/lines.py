@@ -50,11 +50,11 @@ class LineSplitter:
     def _judge(self, lines: list[bytes]) -> None:
         for index, line in enumerate(lines):
             if len(line) >= self._max_line:
-                self._too_long = line
+                self._too_long = line[: self._max_line]
                 del lines[index:]
                 break
         else:
             if len(self._started) < self._max_line:
                 return
-            self._too_long = bytes(self._started)
+            self._too_long = bytes(self._started[: self._max_line])
         self._started.clear()

@@ -97,14 +97,14 @@ _KINDS = frozenset(
 )
 
 _Object = dict[str, object]
-_objects = msgspec.json.Decoder(_Object)
+_values = msgspec.json.Decoder()
 
 
 def show(line: bytes) -> str:
     """Return the beginning of a line with everything but printable ASCII escaped."""
     if not line:
         return "(an empty line)"
-    shown = ascii(line[:_SHOWN])[2:-1]
+    shown = line[:_SHOWN].decode("latin-1").encode("unicode_escape").decode("ascii")
     return f"{shown}…" if len(line) > _SHOWN else shown
 
 
@@ -130,19 +130,20 @@ def parse(line: bytes) -> Reply:
 
 def _read_object(line: bytes) -> _Object:
     try:
-        fields = _objects.decode(line)
+        value = _values.decode(line)
         # msgspec keeps the last of two equal keys; the standard library shows both.
         json.loads(line, object_pairs_hook=_refuse_repetition)
-    except msgspec.ValidationError:
-        raise MalformedLine("not a JSON object", line) from None
-    except RecursionError:
-        raise MalformedLine("JSON nested too deep", line) from None
     except _Repeated as error:
         raise MalformedLine(f"a JSON object with the key {str(error)!r} twice", line) from None
+    except RecursionError:
+        raise MalformedLine("JSON nested too deep", line) from None
+    except msgspec.ValidationError:
+        raise MalformedLine("JSON with a number out of range", line) from None
     except ValueError:
-        # Some of it only for the standard library, such as a number of 5,000 digits.
         raise MalformedLine("not JSON", line) from None
-    return fields
+    if not isinstance(value, dict):
+        raise MalformedLine("not a JSON object", line)
+    return value
 
 
 class _Repeated(Exception):

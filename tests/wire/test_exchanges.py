@@ -1,0 +1,164 @@
+"""Whole exchanges, line by line, as the upstream workers and ours have them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from supervisord_llm.core.words import FinishReason, Phase
+from supervisord_llm.wire.messages import (
+    Done,
+    Failed,
+    Generate,
+    Heartbeat,
+    Message,
+    Pong,
+    ProbeAck,
+    Ready,
+    Tokens,
+)
+from tests.wire.connections import DONE, HI, generating, idle, line, loading, probing
+
+UPSTREAM_READY = b'{"ready":true,"max_sessions":4,"max_named_sessions":3,"supports_cancel":true}\n'
+
+
+def test_a_cancelled_generation_of_an_upstream_worker() -> None:
+    """Ready, a request with its cancel id, tokens, and a terminal that confesses the cancel."""
+    connection = loading()
+
+    expected: list[Message] = [Ready(max_sessions=4, max_named_sessions=3, supports_cancel=True)]
+    assert expected == connection.receive(UPSTREAM_READY)
+
+    request = Generate(
+        prompt="Hi", max_new_tokens=64, temperature=0.0, top_p=1.0, top_k=0, seed=0, stop=()
+    )
+    assert (
+        b'{"prompt":"Hi","max_new_tokens":64,"temperature":0.0,"top_p":1.0,"top_k":0,"seed":0,'
+        b'"stop":[],"cancel_request_id":7}\n'
+    ) == connection.send_generate(request, 7)
+
+    assert [Tokens(7, ["Hel"])] == connection.receive(b'{"token":"Hel"}\n')
+    assert [Tokens(7, ["lo"])] == connection.receive(b'{"token":"lo"}\n')
+    terminal = (
+        b'{"done":true,"finish_reason":"stop","cancelled":true,"prompt_tokens":2,'
+        b'"completion_tokens":2,"reused_prompt_tokens":0,"prefilled_prompt_tokens":2,'
+        b'"session_reset_reason":"new","prefill_ms":1.5,"decode_ms":2.5,"total_ms":4,'
+        b'"prefill_tok_s":1333.3,"decode_tok_s":800.0}\n'
+    )
+    done = Done(
+        wire_id=7,
+        finish_reason=FinishReason.STOP,
+        cancelled=True,
+        prompt_tokens=2,
+        completion_tokens=2,
+        prefill_ms=1.5,
+        decode_ms=2.5,
+        total_ms=4.0,
+    )
+    assert [done] == connection.receive(terminal)
+
+
+def test_a_worker_without_cancellation_sees_the_legacy_request() -> None:
+    """A cancel id is never sent to a worker that would refuse it."""
+    connection = idle(b'{"ready":true}\n')
+
+    assert b'{"prompt":"Hi","stop":[]}\n' == connection.send_generate(HI, 1)
+
+
+def test_what_a_request_leaves_open_is_not_on_the_wire() -> None:
+    """A choice that nobody made stays the worker's."""
+    sent = idle().send_generate(Generate(prompt="é", temperature=0.5, stop=("\n",)), 3)
+
+    expected = {"prompt": "é", "temperature": 0.5, "stop": ["\n"], "cancel_request_id": 3}
+    assert expected == msgspec.json.decode(sent)
+
+
+def test_an_error_ends_its_request_and_nothing_else() -> None:
+    """After an error the worker takes the next request."""
+    connection = generating()
+
+    assert [Failed(7, "no room", "capacity_exhausted")] == connection.receive(
+        b'{"error":"no room","code":"capacity_exhausted","session_id":"s9"}\n'
+    )
+    connection.send_generate(HI, 8)
+    assert [Failed(8, "bad sampling")] == connection.receive(b'{"error":"bad sampling"}\n')
+
+
+def test_runs_of_tokens_of_one_read_are_one_message() -> None:
+    """A heartbeat between tokens divides the run, and order is kept."""
+    connection = generating()
+    data = (
+        b'{"token":"a"}\n{"token":"b"}\n'
+        b'{"heartbeat":{"phase":"decode","done":2,"total":64,"beats":90}}\n'
+        b'{"token":""}\n' + line(DONE)
+    )
+
+    tokens, beat, more, done = connection.receive(data)
+
+    assert Tokens(7, ["a", "b"]) == tokens
+    assert Heartbeat(phase=Phase.DECODE, done=2, total=64, beats=90) == beat
+    assert Tokens(7, [""]) == more
+    assert isinstance(done, Done)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b", "1, 2", '{"a": 1, "b": 2}', '"token":', "\\", "a\nb", "é", "\x00", "🙂"]
+)
+def test_text_that_looks_like_protocol_is_text(text: str) -> None:
+    """Colons, commas, quotes and braces in the output change nothing."""
+    assert [Tokens(7, [text])] == generating().receive(line({"token": text}))
+
+
+def test_keys_that_a_worker_adds_are_passed_over() -> None:
+    """A model's extras in any line do not hurt."""
+    connection = loading()
+    ready = line({"ready": True, "supports_image": True, "max_images": 4})
+    assert [Ready()] == connection.receive(ready)
+    connection.send_generate(HI, 1)
+    assert [Tokens(1, ["a"])] == connection.receive(line({"token": "a", "logprob": -0.5}))
+
+    (done,) = connection.receive(line(DONE | {"vision_encoder_ms": 12.5, "cancelled": False}))
+
+    assert isinstance(done, Done)
+    assert not done.cancelled
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"closed": True, "session_id": "__probe__"},
+        {"closed": True},
+        {"error": "no such session"},
+    ],
+)
+def test_the_idle_probe_is_answered_by_whatever_comes_in_step(reply: object) -> None:
+    """The acknowledgement, with or without its echo; an error shows a live worker as well."""
+    connection = idle()
+
+    assert b'{"op":"close","session_id":"__probe__"}\n' == connection.send_probe()
+    assert [ProbeAck()] == connection.receive(line(reply))
+    connection.send_generate(HI, 1)
+
+
+def test_pings_stand_beside_a_generation() -> None:
+    """A pong falls between tokens, in any order with other pongs, and ends nothing."""
+    connection = generating()
+
+    assert b'{"op":"ping","nonce":1}\n' == connection.send_ping(1)
+    connection.send_ping(2)
+    data = b'{"token":"a"}\n{"pong":2}\n{"token":"b"}\n{"pong":1}\n'
+    expected = [Tokens(7, ["a"]), Pong(2), Tokens(7, ["b"]), Pong(1)]
+    assert expected == connection.receive(data)
+
+
+def test_pings_and_heartbeats_stand_beside_the_probe() -> None:
+    """The probe still waits for its own answer."""
+    connection = probing()
+    connection.send_ping(1)
+    data = b'{"pong":1}\n{"heartbeat":{"phase":"prefill","beats":1}}\n{"closed":true}\n'
+
+    pong, beat, ack = connection.receive(data)
+
+    assert Pong(1) == pong
+    assert isinstance(beat, Heartbeat)
+    assert ProbeAck() == ack
