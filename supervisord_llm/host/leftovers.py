@@ -261,13 +261,17 @@ def _belonging(
     record: WorkerRecord, processes: tree.Scan, *, leader_found: bool
 ) -> tuple[tree.ProcessFacts, ...]:
     known = {record.pid: record.start_time, **record.relatives}
-    # A worker leads its group; any other group would be that of whoever started it.
-    leads = record.group == record.pid
+    # A worker leads its group; any other group would be that of whoever started it. And while a
+    # group lives its number is no new process's pid: where that has been given again, it is gone.
+    leader = processes.get(record.pid)
+    ours = leader is None or leader.start_time == record.start_time
     for pid, facts in processes.items():
-        in_group = leads and record.group in {facts.pgrp, facts.session}
+        in_group = (
+            ours and record.group == record.pid and record.group in {facts.pgrp, facts.session}
+        )
         if in_group and (leader_found or tree.mark_of(pid) == record.mark):
             known[pid] = facts.start_time
     # As a known process the leader is found like the others, and only with its start time.
     return tuple(
-        tree.relatives(None, known=known, mark=record.mark, daemon=os.getpid(), processes=processes)
+        tree.relatives(None, known=known, mark=record.mark, daemon=None, processes=processes)
     )

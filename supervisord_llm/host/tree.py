@@ -150,7 +150,7 @@ def relatives(
     *,
     known: Mapping[int, int],
     mark: str,
-    daemon: int,
+    daemon: int | None,
     processes: Scan | None = None,
 ) -> list[ProcessFacts]:
     """The living processes that belong to a worker, without its leader, in the order of their pids.
@@ -163,7 +163,8 @@ def relatives(
             ids are its own. ``None`` where it is gone; then these signs count for nothing.
         known: start times by pid of relatives that were seen before.
         mark: the worker's mark, ``smollm.0/3``.
-        daemon: the pid of the subreaper that adopts orphans.
+        daemon: the pid of the subreaper that adopts orphans; ``None`` if that one is gone, and then
+            the mark counts for nothing.
         processes: a scan to look through; a new one is made otherwise.
     """
     processes = scan() if processes is None else processes
@@ -173,11 +174,12 @@ def relatives(
         seeds.update(
             pid for pid, facts in processes.items() if leader in {facts.pgrp, facts.session}
         )
-    seeds.update(
-        pid
-        for pid, facts in processes.items()
-        if facts.ppid == daemon and pid != leader and facts.living and mark_of(pid) == mark
-    )
+    if daemon is not None:
+        seeds.update(
+            pid
+            for pid, facts in processes.items()
+            if facts.ppid == daemon and pid != leader and facts.living and mark_of(pid) == mark
+        )
     found = {pid: processes[pid] for pid in seeds} | _closure(seeds, processes)
     return [
         facts
