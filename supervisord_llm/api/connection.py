@@ -22,8 +22,9 @@ from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework, ConnectionState
+from hypercorn.typing import ConnectionState
 from hypercorn.typing import TaskGroup as TaskGroupFace
+from starlette.types import ASGIApp
 
 from supervisord_llm.api.stream import GuardedStream
 from supervisord_llm.errors import InternalError
@@ -58,7 +59,8 @@ class Http1(h11.Connection):
             # What follows the colon is the client's own text, which may be a secret.
             self._refuse(error.error_status_hint, str(error).partition(":")[0])
             raise
-        if event is h11.PAUSED:
+        # With the response complete, a paused parser only waits for its next cycle to be started.
+        if event is h11.PAUSED and self.our_state is not h11.DONE:
             self._pipelined()
             return h11.NEED_DATA
         if isinstance(event, h11.Request) and (why := _not_served(event)):
@@ -102,7 +104,7 @@ class Connection(TCPServer):
 
     def __init__(
         self,
-        app: ASGIFramework,
+        app: ASGIApp,
         config: Config,
         context: WorkerContext,
         stream: GuardedStream,
@@ -110,8 +112,7 @@ class Connection(TCPServer):
         peer: Peer,
         refuse: Refuse,
     ) -> None:
-        state = ConnectionState({"peer": peer})
-        super().__init__(ASGIWrapper(app), config, context, state, stream)  # type: ignore[arg-type]
+        super().__init__(ASGIWrapper(app), config, context, {"peer": peer}, stream)  # type: ignore[arg-type]
         self._refuse = refuse
         self._http = Http1(refuse=refuse, pipelined=self._cut_pipelined)
 
@@ -123,6 +124,8 @@ class Connection(TCPServer):
                 self.protocol = self._make_protocol(task_group)
                 await self.idle_task.restart(task_group, self._idle_timeout)
                 await self._read_data()
+                # The client has left; its idle clock would hold the connection until it runs out.
+                await self.idle_task.stop()
         finally:
             self.stream.cut()
 
@@ -132,7 +135,7 @@ class Connection(TCPServer):
             self.config,
             self.context,
             task_group,
-            self.state,
+            ConnectionState(self.state),
             False,  # noqa: FBT003 (Hypercorn's own signature)
             None,
             None,

@@ -29,11 +29,10 @@ async def stream(front: Front, request: Request) -> ASGIApp:
         boot=front.supervisor.boot, seq=max(follower.next_seq, front.ring.first_seq)
     )
 
-    async def run(lines: LineStream) -> None:
+    async def run(lines: LineStream) -> bytes:
         await lines.open()
         if lines.head_only:
-            await lines.close()
-            return
+            return b""
         await lines.send(json_lines([opened]))
         if follow:
             await _follow(follower, lines, request.state.closing)
@@ -41,13 +40,11 @@ async def stream(front: Front, request: Request) -> ASGIApp:
             rest = front.ring.follow(follower.next_seq - 1, live=False)
         else:
             rest = follower
-        await _pump(rest, lines)
-        await lines.close()
+        while (batch := await rest.next_batch()) is not None:
+            await lines.send(_encode(batch))
+        return b""
 
-    async def reply(lines: LineStream) -> None:
-        await until_disconnect(request, partial(run, lines))
-
-    return Streamed(reply)
+    return Streamed(lambda lines: until_disconnect(request, partial(run, lines)))
 
 
 async def _follow(follower: Follower, lines: LineStream, closing: trio.Event) -> None:
@@ -67,11 +64,6 @@ async def _follow(follower: Follower, lines: LineStream, closing: trio.Event) ->
             if batch is not None:
                 await lines.send(_encode(batch))
         nursery.cancel_scope.cancel()
-
-
-async def _pump(follower: Follower, lines: LineStream) -> None:
-    while (batch := await follower.next_batch()) is not None:
-        await lines.send(_encode(batch))
 
 
 def _encode(batch: list[bytes] | Gap) -> bytes:

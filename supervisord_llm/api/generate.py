@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache, partial
 
 import msgspec
@@ -22,9 +23,9 @@ from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_body, until_disconnect
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.core.words import RejectReason
-from supervisord_llm.errors import ClientError, InvalidRequest, Refused, UnknownModel
-from supervisord_llm.events import RequestRejected
-from supervisord_llm.openai.templates import ChatTemplate
+from supervisord_llm.errors import ClientError, InternalError, InvalidRequest, Refused, UnknownModel
+from supervisord_llm.events import DaemonWarning, RequestRejected
+from supervisord_llm.openai.templates import ChatTemplate, TemplateBroken
 from supervisord_llm.runtime.mailbox import Batch
 from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.request import RequestSpec
@@ -42,16 +43,17 @@ async def generate(front: Front, request: Request) -> ASGIApp:
         asked = decode_body(body, _decoder)
     with _rejections(front, request, asked.pool):
         pool = _find_pool(front, asked.pool)
-        spec = _spec(pool, asked)
+        spec = _spec(front, pool, asked)
 
-    async def stream(lines: LineStream) -> None:
+    async def stream(lines: LineStream) -> bytes:
         with _rejections(front, request, pool.name):
-            await until_disconnect(request, partial(_stream, pool, spec, lines))
+            return await until_disconnect(request, partial(_stream, pool, spec, lines))
 
     return Streamed(stream)
 
 
-async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream) -> None:
+async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream) -> bytes:
+    """Send everything but the end, which is returned."""
     async with pool.request(spec) as stream:
         id_ = stream.request.id
         await lines.open()
@@ -59,9 +61,9 @@ async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream) -> None:
         while (batch := await stream.next_batch()) is not None:
             encoded = _encode(id_, batch)
             if batch.record is not None:
-                await lines.close(encoded)
-                return
+                return encoded
             await lines.send(encoded)
+    raise InternalError(f"{id_} ended without a record")
 
 
 def _encode(id_: str, batch: Batch) -> bytes:
@@ -96,9 +98,9 @@ def _find_pool(front: Front, name: str) -> Pool:
     return pool
 
 
-def _spec(pool: Pool, asked: GenerateRequest) -> RequestSpec:
+def _spec(front: Front, pool: Pool, asked: GenerateRequest) -> RequestSpec:
     return RequestSpec(
-        prompt=_prompt(pool, asked),
+        prompt=_prompt(front, pool, asked),
         max_new_tokens=asked.max_new_tokens,
         temperature=asked.temperature,
         top_p=asked.top_p,
@@ -108,7 +110,7 @@ def _spec(pool: Pool, asked: GenerateRequest) -> RequestSpec:
     )
 
 
-def _prompt(pool: Pool, asked: GenerateRequest) -> str:
+def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> str:
     """Return the text for the worker: as given, or the messages in the model's own template."""
     if asked.prompt is not None and asked.messages is not None:
         raise InvalidRequest(
@@ -127,14 +129,19 @@ def _prompt(pool: Pool, asked: GenerateRequest) -> str:
             f"cannot render messages for pool {pool.name!r}: no worker of it has been ready yet, "
             "so its chat template is not known; try again, or send 'prompt'",
         )
-    if pool.model.chat_template is None:
-        raise InvalidRequest(
-            f"cannot render messages for pool {pool.name!r}: its model has no chat template; send "
-            "'prompt'",
-            param="messages",
-        )
     turns = [(message.role, message.content) for message in asked.messages]
-    return _template(pool.model).render(turns)
+    try:
+        return _template(pool.model).render(turns, now=datetime.now().astimezone())
+    except TemplateBroken as error:
+        front.publish(
+            DaemonWarning(
+                topic="chat_template",
+                message=str(error),
+                remedy="serve a model file with a sound template",
+                pool=pool.name,
+            )
+        )
+        raise InvalidRequest(str(error), param="messages") from error
 
 
 @lru_cache(maxsize=16)

@@ -66,7 +66,7 @@ async def read_body(request: Request) -> bytes:
             if not message.get("more_body", False):
                 return bytes(body)
     raise BodyTimeout(
-        f"cannot read the body: it did not arrive within {listen.body_timeout:g} s; send it "
+        f"cannot read the body: it did not arrive within {listen.body_timeout}; send it "
         "faster, or raise listen.body_timeout"
     )
 
@@ -97,12 +97,15 @@ async def until_disconnect(request: Request, work: Callable[[], Awaitable[T]]) -
         nursery.start_soon(watch)
         try:
             result = await work()
-        except Exception as error:  # noqa: BLE001 (raised again outside, without a group around it)
+        except Exception as error:  # noqa: BLE001 - raised below, without a group around it
             failure = error
-        nursery.cancel_scope.cancel()
-        if failure is None:
+            nursery.cancel_scope.cancel()
+        else:
+            nursery.cancel_scope.cancel()
             return result
-    raise failure or ClientGone
+    if failure is not None:
+        raise failure
+    raise ClientGone
 
 
 def _too_large(limit: int) -> BodyTooLarge:

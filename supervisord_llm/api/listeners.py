@@ -56,8 +56,7 @@ class UnixListener:
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._identity:
                 self.path.unlink()
-        _lock_path(self.path).unlink(missing_ok=True)
-        os.close(lock)
+        _release_lock(self.path, lock)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +93,7 @@ def _open(config: ListenConfig, runtime_dir: Path | None) -> UnixListener:
             sock.close()
             raise
     except BaseException:
-        os.close(lock)
+        _release_lock(path, lock)
         raise
 
 
@@ -167,6 +166,12 @@ def _take_lock(path: Path) -> int:
                 os.write(fd, f"{os.getpid()}\n".encode())
                 return fd
         os.close(fd)
+
+
+def _release_lock(path: Path, lock: int) -> None:
+    # The name goes first, while the lock still holds: see `_take_lock`.
+    _lock_path(path).unlink(missing_ok=True)
+    os.close(lock)
 
 
 def _clear_way(path: Path) -> None:
@@ -242,8 +247,4 @@ def _give(path: Path, config: ListenConfig) -> None:
             ) from None
     if (uid, gid) != (-1, -1):
         os.chown(path, uid, gid, follow_symlinks=False)
-    path.chmod(_mode(config.mode))
-
-
-def _mode(mode: int | str) -> int:
-    return mode if isinstance(mode, int) else int(mode, 8)
+    path.chmod(int(config.mode, 8))

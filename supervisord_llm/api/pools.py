@@ -16,6 +16,7 @@ from supervisord_llm.core.words import SlotState
 from supervisord_llm.errors import NotFound
 from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.schema import ModelInfo, PoolInfo, Pools
+from supervisord_llm.wire.messages import Model
 
 
 async def index(front: Front, request: Request) -> ASGIApp:
@@ -41,7 +42,6 @@ def states(pool: Pool) -> dict[SlotState, int]:
 
 
 def _info(front: Front, pool: Pool) -> PoolInfo:
-    model = pool.model
     configs = cast("dict[str, dict[str, object]]", effective(front.config)["pool"])
     return PoolInfo(
         name=pool.name,
@@ -52,13 +52,16 @@ def _info(front: Front, pool: Pool) -> PoolInfo:
         states=states(pool),
         queued=pool.queued,
         in_flight=pool.in_flight,
-        model=model
-        and ModelInfo(
-            id=model.id,
-            context_length=model.context_length,
-            parameters=model.parameters,
-            quantization=model.quantization,
-            chat_template=bool(model.chat_template),
-        ),
+        model=None if pool.model is None else _model_info(pool.model),
         config=configs[pool.name],
+    )
+
+
+def _model_info(model: Model) -> ModelInfo:
+    return ModelInfo(
+        id=model.id,
+        context_length=model.context_length,
+        parameters=model.parameters,
+        quantization=model.quantization,
+        chat_template=model.chat_template is not None,
     )

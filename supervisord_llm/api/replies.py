@@ -41,7 +41,7 @@ def json_lines(values: Sequence[msgspec.Struct]) -> bytes:
 
 
 class LineStream:
-    """The sending side of an NDJSON reply: ``open``, any number of ``send``, ``close``.
+    """The sending side of an NDJSON reply; ``Streamed`` closes it.
 
     Nothing here watches the client: the caller runs inside ``until_disconnect``. Starlette's
     StreamingResponse was not taken because whether it listens for a disconnect depends on the ASGI
@@ -69,17 +69,24 @@ class LineStream:
         """Send whole lines."""
         await self._send({"type": "http.response.body", "body": lines, "more_body": True})
 
-    async def close(self, lines: bytes = b"") -> None:
+    async def close(self, lines: bytes) -> None:
         """Send the last lines, if any, and the end of the reply."""
         await self._send({"type": "http.response.body", "body": lines, "more_body": False})
 
 
 class Streamed:
-    """An ASGI reply made from a function that is given the stream's sending side."""
+    """An ASGI reply made from a function that is given the stream's sending side.
 
-    def __init__(self, run: Callable[[LineStream], Awaitable[None]]) -> None:
+    The function returns the last lines. They are sent outside of it, and so outside of its
+    ``until_disconnect``: with the end of a reply the server says that this request is over in the
+    words of a disconnect, and must not be cancelled while it prepares for the next one.
+    """
+
+    def __init__(self, run: Callable[[LineStream], Awaitable[bytes]]) -> None:
         self._run = run
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Run the function; what it raises before ``open`` becomes an error reply."""
-        await self._run(LineStream(scope, send))
+        lines = LineStream(scope, send)
+        last = await self._run(lines)
+        await lines.close(last)

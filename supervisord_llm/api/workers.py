@@ -11,6 +11,8 @@ from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_no_body
 from supervisord_llm.api.replies import json_reply
 from supervisord_llm.errors import NotFound
+from supervisord_llm.runtime import slot as slots
+from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.slot import Slot
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.schema import LastExit, Memory, ReloadReply, WorkerInfo, Workers
@@ -56,7 +58,7 @@ def _find(front: Front, request: Request) -> Slot:
 
 def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
     clock = supervisor.clock
-    exit_, usage, due = slot.last_exit, slot.usage, slot.next_start_at
+    usage, due = slot.usage, slot.next_start_at
     return WorkerInfo(
         slot=slot.name,
         pool=slot.pool,
@@ -73,15 +75,19 @@ def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
         served=slot.served,
         restarts=slot.restarts,
         next_start_in_ms=None if due is None else round(max(0.0, due - clock.now()) * 1000, 3),
-        last_exit=exit_
-        and LastExit(
-            exit=exit_.exit,
-            reason=exit_.reason,
-            at=clock.rfc3339(exit_.at),
-            generation=exit_.generation,
-            last_lines=list(exit_.last_lines),
-        ),
-        memory=usage
-        and Memory(rss=usage.rss, pss=usage.pss, anonymous=usage.anonymous, swap=usage.swap),
-        cpu_seconds=usage and usage.cpu_seconds,
+        last_exit=None if slot.last_exit is None else _last_exit(clock, slot.last_exit),
+        memory=None
+        if usage is None
+        else Memory(rss=usage.rss, pss=usage.pss, anonymous=usage.anonymous, swap=usage.swap),
+        cpu_seconds=None if usage is None else usage.cpu_seconds,
+    )
+
+
+def _last_exit(clock: Clock, last: slots.LastExit) -> LastExit:
+    return LastExit(
+        exit=last.exit,
+        reason=last.reason,
+        at=clock.rfc3339(last.at),
+        generation=last.generation,
+        last_lines=list(last.last_lines),
     )

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from supervisord_llm.api.routes import ROUTES
+from supervisord_llm.events import HttpRefused
+from tests.api.conftest import Door, OpenDoor
+
+
+def test_the_list_is_the_whole_api() -> None:
+    """A route that is added or lost is noticed here."""
+    expected = {
+        ("GET", "/api/v1/status"),
+        ("GET", "/api/v1/pools"),
+        ("GET", "/api/v1/pools/{pool}"),
+        ("GET", "/api/v1/workers"),
+        ("GET", "/api/v1/workers/{slot}"),
+        ("POST", "/api/v1/workers/{slot}/reload"),
+        ("POST", "/api/v1/generate"),
+        ("GET", "/api/v1/requests/{id}"),
+        ("POST", "/api/v1/requests/{id}/cancel"),
+        ("GET", "/api/v1/events"),
+        ("GET", "/livez"),
+        ("GET", "/readyz"),
+        ("GET", "/health"),
+    }
+    assert expected == {(route.method, route.path) for route in ROUTES}
+
+
+@pytest.mark.parametrize(
+    ("serve", "path", "status"),
+    [
+        (("probe",), "/livez", 200),
+        (("probe",), "/api/v1/status", 404),
+        (("control",), "/api/v1/status", 200),
+        (("control",), "/livez", 404),
+    ],
+)
+async def test_a_listener_serves_only_its_groups(
+    open_door: OpenDoor, serve: tuple[str, ...], path: str, status: int
+) -> None:
+    """A socket for probes shows nothing of the control API, and the other way round."""
+    async with open_door(serve=serve) as door:
+        assert status == (await door.http.get(path)).status_code
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/api/v1",
+        "/api/v1/status/",
+        "/api/v2/status",
+        "/metrics",
+        "/v1/models",
+        "/api/v1/requests",
+        "/api/v1/workers/smollm.0/drain",
+        "/api/v1/workers/smollm.0/logs",
+        "/api/v1/../../etc/passwd",
+    ],
+)
+async def test_an_unknown_path_is_not_found(door: Door, path: str) -> None:
+    """Only what is in the list exists; no slash is added or taken."""
+    reply = await door.http.get(path)
+    assert (404, "not_found") == (reply.status_code, reply.json()["error"]["code"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/api/v1/status", "GET, HEAD"),
+        ("DELETE", "/api/v1/workers/smollm.0", "GET, HEAD"),
+        ("GET", "/api/v1/generate", "POST"),
+        ("HEAD", "/api/v1/requests/req_1/cancel", "POST"),
+        ("OPTIONS", "/livez", "GET, HEAD"),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_one(
+    door: Door, method: str, path: str, allow: str
+) -> None:
+    """405 carries Allow, and is an event with the peer's credentials."""
+    reply = await door.http.request(method, path)
+    assert (405, allow) == (reply.status_code, reply.headers["allow"])
+    event = await door.daemon.wait_event(HttpRefused)
+    assert 405 == event.status
+    assert f"method_not_allowed: {method} {path}" == event.reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/status",
+        "/api/v1/pools/smollm",
+        "/api/v1/workers",
+        "/api/v1/events?follow=true",
+        "/health",
+        "/readyz",
+    ],
+)
+async def test_head_answers_like_get_without_a_body(door: Door, path: str) -> None:
+    """Every GET route takes HEAD, an endless stream included."""
+    reply = await door.http.head(path)
+    assert (200, b"") == (reply.status_code, reply.content)
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/api/v1/status?x=1", "x"),
+        ("/api/v1/workers?state=ready", "state"),
+        ("/api/v1/events?since=-1", "since"),
+        ("/api/v1/events?since=1e3", "since"),
+        ("/api/v1/events?since=9223372036854775808", "since"),
+        ("/api/v1/events?since=%D9%A3", "since"),
+        ("/api/v1/events?follow=yes", "follow"),
+        ("/api/v1/events?follow=true&follow=true", "follow"),
+        ("/livez?deep", "deep"),
+        ("/health?verbose", "verbose"),
+    ],
+)
+async def test_a_bad_query_is_named(door: Door, path: str, param: str) -> None:
+    """Unknown, repeated or unreadable parameters are a 400 that names them."""
+    error = (await door.http.get(path)).json()["error"]
+    assert ("invalid_request", param) == (error["code"], error["param"])
