@@ -51,7 +51,7 @@ HEADERS = """\
 <|head|>system<|end|>
 
 Today: {{ today }}
-{% if system %}
+  {% if system %}
 {{ system }}
 {% endif %}
 {%- if tools is not none %}

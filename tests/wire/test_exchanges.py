@@ -101,6 +101,14 @@ def test_runs_of_tokens_of_one_read_are_one_message() -> None:
     assert isinstance(done, Done)
 
 
+def test_a_whole_prompt_may_be_reused() -> None:
+    """As many prompt tokens as there are, and no more, can come from the session."""
+    (done,) = generating().receive(line(DONE | {"reused_prompt_tokens": 2, "prompt_tokens": 2}))
+
+    assert isinstance(done, Done)
+    assert 2 == done.reused_prompt_tokens
+
+
 @pytest.mark.parametrize(
     "text", ["a: b", "1, 2", '{"a": 1, "b": 2}', '"token":', "\\", "a\nb", "é", "\x00", "🙂"]
 )

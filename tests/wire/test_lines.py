@@ -33,14 +33,22 @@ def test_a_line_may_be_as_long_as_the_limit_with_its_newline() -> None:
     assert splitter.too_long is None
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 100])
-def test_one_byte_more_is_too_long(size: int) -> None:
-    """A line of the limit without its newline is over it, however the bytes arrive."""
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_a_line_over_the_limit(size: int) -> None:
+    """As much of it as the limit allows is known, however the bytes arrive."""
     splitter = LineSplitter(max_line=4)
-    stream = b"ab\nabcd\nef\n"
+    stream = b"ab\nabcdefgh\nij\n"
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
 
     assert [b"ab"] == split_all(splitter, chunks)
+    assert b"abcd" == splitter.too_long
+
+
+def test_one_byte_more_is_too_long() -> None:
+    """A line of the limit has no room for its newline."""
+    splitter = LineSplitter(max_line=4)
+
+    assert [] == splitter.feed(b"abcd\n")
     assert b"abcd" == splitter.too_long
 
 
