@@ -198,8 +198,7 @@ def _ms(seconds: float) -> float:
 
 
 def _cancel_ms(state: State, now: float) -> float:
-    assert state.cancel_at is not None
-    return _ms(now - state.cancel_at)
+    return 0.0 if state.cancel_at is None else _ms(now - state.cancel_at)
 
 
 def _record(

@@ -21,7 +21,9 @@ class HasKind(Protocol):
     """What a state must offer: the row of the table it stands in."""
 
     @property
-    def kind(self) -> Enum: ...
+    def kind(self) -> Enum:
+        """The row."""
+        ...
 
 
 S = TypeVar("S", bound=HasKind)

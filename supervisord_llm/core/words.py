@@ -1,4 +1,4 @@
-"""Shared nouns: the ids, states, outcomes and reasons that every layer uses exactly as written here.
+"""Shared nouns: ids, states, outcomes and reasons, used by every layer exactly as written here.
 
 The string values are what operators and programs see in events, metrics and the control API, so
 renaming one is a change of the public interface.
@@ -75,8 +75,8 @@ class QuarantineReason(StrEnum):
     STDIN_BLOCKED = "stdin_blocked"
     LOAD_TIMEOUT = "load_timeout"
     LOAD_STALLED = "load_stalled"
-    FIRST_TOKEN_STALL = "first_token_stall"
-    TOKEN_STALL = "token_stall"
+    FIRST_TOKEN_STALL = "first_token_stall"  # noqa: S105 - a reason, not a secret
+    TOKEN_STALL = "token_stall"  # noqa: S105 - likewise
     HEALTH_PROBE_FAILED = "health_probe_failed"
     PROTOCOL_ERROR = "protocol_error"
     UNEXPECTED_EXIT = "unexpected_exit"
