@@ -1,0 +1,191 @@
+"""A slot's events: fills in which pool, worker and generation they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from supervisord_llm import events
+from supervisord_llm.core.words import ExitCause, PoolName, SlotName, SlotState, TeardownStage
+from supervisord_llm.host.usage import Usage
+from supervisord_llm.runtime.log_lines import LogLine
+from supervisord_llm.runtime.request import Publish
+from supervisord_llm.runtime.worker import Worker
+
+
+class Announcer:
+    """Publishes what happens in one slot."""
+
+    def __init__(self, pool: PoolName, slot: SlotName, publish: Publish) -> None:
+        """Speak for ``slot``."""
+        self._pool = pool
+        self._slot = slot
+        self._publish = publish
+
+    def state(self, generation: int, from_: SlotState, to: SlotState, reason: str | None) -> None:
+        """The slot moved."""
+        self._publish(
+            events.WorkerState(
+                pool=self._pool,
+                worker=self._slot,
+                generation=generation,
+                from_=from_,
+                to=to,
+                reason=reason,
+            )
+        )
+
+    def spawned(self, worker: Worker, argv0: str) -> None:
+        """A process was started."""
+        self._publish(
+            events.WorkerSpawned(
+                pool=self._pool,
+                worker=self._slot,
+                generation=worker.generation.number,
+                pid=worker.process.pid,
+                argv0=argv0,
+            )
+        )
+
+    def spawn_failed(self, error: str) -> None:
+        """No process could be started."""
+        self._publish(
+            events.DaemonWarning(
+                topic="spawn",
+                message=error,
+                remedy="the slot tries again after a delay",
+                pool=self._pool,
+                worker=self._slot,
+            )
+        )
+
+    def ready(self, worker: Worker, load_seconds: float) -> None:
+        """The worker's model is loaded."""
+        dialect = worker.dialect
+        if dialect is None:
+            return
+        self._publish(
+            events.WorkerReady(
+                pool=self._pool,
+                worker=self._slot,
+                generation=worker.generation.number,
+                load_ms=round(load_seconds * 1000, 3),
+                dialect=dialect,
+                extensions=list(worker.extensions),
+                capacity=worker.connection.capacity,
+            )
+        )
+
+    def quarantined(
+        self, worker: Worker, reason: str, detail: str | None, requests: Sequence[str]
+    ) -> None:
+        """The worker was judged unfit."""
+        self._publish(
+            events.WorkerQuarantined(
+                pool=self._pool,
+                worker=self._slot,
+                generation=worker.generation.number,
+                reason=reason,
+                stage=TeardownStage.TERMINATING,
+                detail=detail,
+                requests=list(requests),
+                last_lines=worker.last_lines,
+            )
+        )
+
+    def exited(
+        self, worker: Worker, cause: ExitCause, uptime_seconds: float, *, expected: bool
+    ) -> None:
+        """The process has ended."""
+        self._publish(
+            events.WorkerExited(
+                pool=self._pool,
+                worker=self._slot,
+                generation=worker.generation.number,
+                exit=str(cause),
+                uptime_seconds=round(uptime_seconds, 3),
+                served=worker.served,
+                expected=expected,
+                last_lines=[] if expected else worker.last_lines,
+            )
+        )
+
+    def reaped(self, worker: Worker, cause: ExitCause, descendants: Sequence[int]) -> None:
+        """The exit status was taken."""
+        self._publish(
+            events.WorkerReaped(
+                pool=self._pool,
+                worker=self._slot,
+                generation=worker.generation.number,
+                exit=str(cause),
+                descendants=list(descendants),
+            )
+        )
+
+    def restart(self, generation: int, attempt: int, delay: float, reason: str) -> None:
+        """The next generation will start."""
+        self._publish(
+            events.WorkerRestartScheduled(
+                pool=self._pool,
+                worker=self._slot,
+                generation=generation,
+                attempt=attempt,
+                delay_ms=round(delay * 1000, 3),
+                reason=reason,
+            )
+        )
+
+    def parked(
+        self,
+        generation: int,
+        reason: str,
+        restarts: int,
+        exit_: str | None,
+        last_lines: Sequence[str],
+    ) -> None:
+        """The slot stays down."""
+        self._publish(
+            events.WorkerParked(
+                pool=self._pool,
+                worker=self._slot,
+                generation=generation,
+                reason=reason,
+                exit=exit_,
+                restarts=restarts,
+                last_lines=list(last_lines),
+            )
+        )
+
+    def resumed(self, generation: int) -> None:
+        """An operator brought the slot back."""
+        self._publish(
+            events.WorkerResumed(pool=self._pool, worker=self._slot, generation=generation)
+        )
+
+    def log(self, generation: int, lines: Sequence[LogLine]) -> None:
+        """The worker wrote to stderr."""
+        for line in lines:
+            self._publish(
+                events.WorkerLog(
+                    pool=self._pool,
+                    worker=self._slot,
+                    generation=generation,
+                    stream="stderr",
+                    line=line.text,
+                    dropped=line.dropped,
+                )
+            )
+
+    def usage(self, generation: int, used: Usage) -> None:
+        """What the worker holds and has used."""
+        self._publish(
+            events.WorkerUsage(
+                pool=self._pool,
+                worker=self._slot,
+                generation=generation,
+                rss=used.rss,
+                pss=used.pss,
+                anonymous=used.anonymous,
+                swap=used.swap,
+                cpu_seconds=used.cpu_seconds,
+            )
+        )

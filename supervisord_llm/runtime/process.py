@@ -1,0 +1,271 @@
+"""One worker's process, from spawn to reaped; the only sender of signals while the daemon serves.
+
+Four measured facts shape this file. The parent-death signal belongs to the *thread* that forked,
+and trio forks from threads that it retires, so processes are started by ``subprocess.Popen`` on
+trio's own thread, through a small native launcher that arms the signal and checks its parent. A pid
+may be somebody else's once it is reaped, so signals go through pidfds, or to a group whose leader
+is still unreaped. ``trio.Process`` reaps whenever it looks, so it is not used: the exit is peeked
+at, group and descendants are killed, and only then the status is taken. And descendants may hold
+the pipes, so nothing here ever waits for the end of a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import trio
+
+from supervisord_llm.config.launch import SlotLaunch
+from supervisord_llm.core.words import ExitCause, ExitKind, Generation
+from supervisord_llm.errors import SpawnError
+from supervisord_llm.host import tree
+
+PROTOCOL_VARIABLE = "SUPERVISORD_LLM_PROTOCOL"
+HEARTBEAT_VARIABLE = "SUPERVISORD_LLM_HEARTBEAT_MS"
+CONTROL_VARIABLE = "EXECUTORCH_LLM_WORKER_CONTROL_FD"
+
+_KILL_ROUND_SECONDS = 0.002
+_KILL_ROUND_MAX_SECONDS = 0.5
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A signal that was sent, for the event log."""
+
+    signal: str
+    target: str
+    """``pid``, ``group`` or ``descendants``."""
+    pids: tuple[int, ...]
+
+
+class Pipes(msgspec.Struct):
+    """The daemon's ends of a worker's pipes, as raw descriptors that the owner closes."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    control: int | None
+    """The write end of the cancel frames' pipe, where cancellation is wanted."""
+
+
+class WorkerProcess:
+    """A spawned worker: session leader, group leader, with a pidfd until it is closed."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], generation: Generation) -> None:
+        """Adopt a process that was started just now on this thread."""
+        self.pid = popen.pid
+        self.generation = generation
+        self._popen = popen
+        self._pidfd = os.pidfd_open(popen.pid)
+        self.known: dict[int, int] = {}
+        """Start times by pid of the descendants that were seen at the last look."""
+        facts = tree.read(popen.pid)
+        if facts is None:  # impossible: it is not reaped
+            raise SpawnError(f"cannot find process {popen.pid} in /proc; mount it")
+        self.facts = facts
+
+    # Looking ------------------------------------------------------------------
+
+    async def wait_exited(self) -> None:
+        """Wait until the process has ended; it is a zombie then, and its pid still its own."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+
+    def peek_exit(self) -> ExitCause | None:
+        """How the process ended, without reaping it; ``None`` while it runs."""
+        status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if status is None:
+            return None
+        if status.si_code == os.CLD_EXITED:
+            return ExitCause(ExitKind.EXIT, status.si_status)
+        kind = ExitKind.CORE_DUMPED if status.si_code == os.CLD_DUMPED else ExitKind.SIGNAL
+        return ExitCause(kind, status.si_status, _signal_name(status.si_status))
+
+    def observe(self) -> bool:
+        """Remember the descendants there are now, so that they are known if they leave the tree.
+
+        Returns:
+            Whether they are others than at the last look.
+        """
+        before = self.known
+        self._relatives()
+        return self.known != before
+
+    def _relatives(self) -> list[tree.ProcessFacts]:
+        """The living processes, without the leader, that belong to this worker."""
+        found = tree.relatives(
+            self.pid, known=self.known, mark=str(self.generation), daemon=os.getpid()
+        )
+        self.known = {facts.pid: facts.start_time for facts in found}
+        return found
+
+    # Signalling ---------------------------------------------------------------
+
+    def terminate(self) -> list[Sent]:
+        """SIGTERM to the leader, then to the rest of its group, then SIGCONT to the group.
+
+        A stopped process is not delivered a SIGTERM until it is continued.
+        """
+        sent: list[Sent] = []
+        if self._send(signal.SIGTERM):
+            sent.append(Sent("SIGTERM", "pid", (self.pid,)))
+        group = [facts for facts in self._relatives() if facts.pgrp == self.pid]
+        if reached := _send_each(group, signal.SIGTERM):
+            sent.append(Sent("SIGTERM", "group", reached))
+        self._send_group(signal.SIGCONT)
+        return sent
+
+    def kill(self) -> list[Sent]:
+        """SIGKILL to the whole group and to every descendant that is still alive."""
+        sent: list[Sent] = []
+        relatives = self._relatives()
+        if self._send_group(signal.SIGKILL):
+            members = tuple(facts.pid for facts in relatives if facts.pgrp == self.pid)
+            sent.append(Sent("SIGKILL", "group", (self.pid, *members)))
+        rest = [facts for facts in relatives if facts.pgrp != self.pid]
+        if reached := _send_each(rest, signal.SIGKILL):
+            sent.append(Sent("SIGKILL", "descendants", reached))
+        return sent
+
+    def _send(self, number: signal.Signals) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+            return True
+        return False
+
+    def _send_group(self, number: signal.Signals) -> bool:
+        # The group id is the leader's pid, which stays its own until the leader is reaped.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+            return True
+        return False
+
+    # Ending -------------------------------------------------------------------
+
+    async def reap(self) -> tuple[ExitCause, tuple[int, ...]]:
+        """End what the exited leader left behind, then take its exit status.
+
+        Waits for as long as a descendant does not die; the caller watches the time.
+
+        Returns:
+            How the leader ended, and the pids of the descendants that had to be killed.
+        """
+        killed: set[int] = set()
+        pause = _KILL_ROUND_SECONDS
+        while left := self._relatives():
+            self._send_group(signal.SIGKILL)
+            killed.update(_send_each(left, signal.SIGKILL))
+            tree.reap_adopted(facts.pid for facts in left)
+            await trio.sleep(pause)
+            pause = min(2 * pause, _KILL_ROUND_MAX_SECONDS)
+        tree.reap_adopted(killed)
+        cause = self.peek_exit()
+        if cause is None:
+            raise SpawnError(f"cannot reap {self.generation}: process {self.pid} still runs")
+        self._popen.wait()
+        return cause, tuple(sorted(killed))
+
+    def close(self) -> None:
+        """Give back the pidfd."""
+        os.close(self._pidfd)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"SIG{number}"
+
+
+def _send_each(processes: Iterable[tree.ProcessFacts], number: signal.Signals) -> tuple[int, ...]:
+    """Signal processes that are still the ones that were seen; the pids that were reached."""
+    return tuple(
+        facts.pid for facts in processes if tree.send_signal(facts.pid, facts.start_time, number)
+    )
+
+
+def spawn(
+    launch: SlotLaunch,
+    generation: Generation,
+    *,
+    launcher: Path,
+    heartbeat: float,
+    cancellation: bool,
+) -> tuple[WorkerProcess, Pipes]:
+    """Start a worker's process on this thread, which must be trio's.
+
+    Args:
+        launch: what to run, and with which environment, cores and priorities.
+        generation: the worker's name; it marks the environment of the process and its descendants.
+        launcher: the native launcher.
+        heartbeat: the interval that the worker is asked to beat at, in seconds.
+        cancellation: whether to offer the worker a control pipe.
+
+    Raises:
+        SpawnError: if there is no launcher, or the system refuses another process or descriptor.
+    """
+    with contextlib.ExitStack() as undo:
+        try:
+            theirs: list[int] = []
+            ours: list[int] = []
+            for parent_reads in (False, True, True, False)[: 4 if cancellation else 3]:
+                read, write = os.pipe2(os.O_CLOEXEC)
+                undo.callback(os.close, read)
+                undo.callback(os.close, write)
+                ours.append(read if parent_reads else write)
+                theirs.append(write if parent_reads else read)
+            for descriptor in ours:
+                os.set_blocking(descriptor, False)
+            control = theirs[3] if cancellation else None
+            popen = subprocess.Popen(
+                _command(launch, launcher),
+                stdin=theirs[0],
+                stdout=theirs[1],
+                stderr=theirs[2],
+                pass_fds=() if control is None else (control,),
+                env=_environment(launch, generation, control, heartbeat),
+                start_new_session=True,
+            )
+            undo.callback(_abandon, popen)
+            process = WorkerProcess(popen, generation)
+        except OSError as error:
+            raise SpawnError(
+                f"cannot start {generation} through {launcher}: {error.strerror}; "
+                "run `make build`, or free processes and file descriptors"
+            ) from error
+        undo.pop_all()
+    for descriptor in theirs:
+        os.close(descriptor)
+    stdin, stdout, stderr, *rest = ours
+    return process, Pipes(stdin, stdout, stderr, rest[0] if rest else None)
+
+
+def _abandon(popen: subprocess.Popen[bytes]) -> None:
+    popen.kill()
+    popen.wait()
+
+
+def _command(launch: SlotLaunch, launcher: Path) -> list[str]:
+    command = [str(launcher), "--parent", str(os.getpid())]
+    command += ["--nice", str(launch.nice), "--oom-score-adj", str(launch.oom_score_adj)]
+    if launch.cpus:
+        command += ["--cpus", ",".join(str(cpu) for cpu in launch.cpus)]
+    return [*command, "--", *launch.argv]
+
+
+def _environment(
+    launch: SlotLaunch, generation: Generation, control: int | None, heartbeat: float
+) -> dict[str, str]:
+    environment = {
+        **launch.env,
+        tree.SLOT_VARIABLE: str(generation),
+        PROTOCOL_VARIABLE: "1",
+        HEARTBEAT_VARIABLE: str(round(heartbeat * 1000)),
+    }
+    if control is not None:
+        environment[CONTROL_VARIABLE] = str(control)
+    return environment

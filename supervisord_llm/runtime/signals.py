@@ -1,0 +1,31 @@
+"""SIGTERM, SIGINT and SIGHUP: what a service manager, a terminal and an operator say by signal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import trio
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def serve_signals(
+    on_stop: Callable[[str], None],
+    on_hangup: Callable[[], None],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Tell signals as they come, until cancelled.
+
+    Args:
+        on_stop: SIGTERM or SIGINT, by name; once for each, so the second one is the second call.
+        on_hangup: SIGHUP.
+        task_status: started once no signal can be lost any more.
+    """
+    with trio.open_signal_receiver(*STOP_SIGNALS, signal.SIGHUP) as received:
+        task_status.started()
+        async for number in received:
+            if number == signal.SIGHUP:
+                on_hangup()
+            else:
+                on_stop(signal.Signals(number).name)

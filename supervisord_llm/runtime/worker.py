@@ -1,0 +1,331 @@
+"""One live worker: its process, its channel, its signs of life and its idle probe.
+
+The tasks of one generation live here, in one nursery that ends when the worker is reaped. What they
+notice is told to the slot, which decides; see `supervisord_llm.runtime.slot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import trio
+
+from supervisord_llm.config.schema import PoolConfig
+from supervisord_llm.core import vigil
+from supervisord_llm.core.words import (
+    Dialect,
+    ExitCause,
+    Extension,
+    Generation,
+    Phase,
+    QuarantineReason,
+)
+from supervisord_llm.host import usage
+from supervisord_llm.runtime.channel import Channel, Write
+from supervisord_llm.runtime.log_lines import LogLine, LogLines
+from supervisord_llm.runtime.process import Pipes, WorkerProcess
+from supervisord_llm.wire.messages import Heartbeat, Message, Pong, ProbeAck, Tokens
+from supervisord_llm.wire.serial import SerialConnection
+
+_TICK_SECONDS = 0.5
+"""How often signs of life are judged: small against every sensible budget."""
+_SHORTEST_TICK_SECONDS = 0.02
+_USAGE_SECONDS = 10.0
+_EXIT_AFTER_CLOSE_SECONDS = 1.0
+"""A worker that ends closes its pipes a little before its exit can be seen."""
+
+
+class Watcher(Protocol):
+    """Who is told what a worker does; none of these may block."""
+
+    def on_messages(self, messages: Sequence[Message]) -> None:
+        """One read's worth of protocol."""
+
+    async def after_read(self) -> None:
+        """Between two reads: the one place that may wait, and only for a bounded moment."""
+
+    def on_decoding(self) -> None:
+        """The worker has left its prefill."""
+
+    def on_log(self, lines: Sequence[LogLine]) -> None:
+        """Lines on stderr, as far as the rate allows."""
+
+    def on_unfit(self, reason: QuarantineReason, detail: str) -> None:
+        """Evidence that the worker is unfit."""
+
+    def on_exit(self, cause: ExitCause, *, cut_off: bool) -> None:
+        """The process has ended, its last words are told; ``cut_off``: in the middle of a line."""
+
+    def on_usage(self, used: usage.Usage) -> None:
+        """What the process holds and has used."""
+
+    def on_descendants(self) -> None:
+        """The process has other descendants than before."""
+
+
+class Worker:
+    """A generation from its spawn to its reaping."""
+
+    def __init__(
+        self,
+        process: WorkerProcess,
+        pipes: Pipes,
+        config: PoolConfig,
+        watcher: Watcher,
+        write: Write,
+    ) -> None:
+        """Take over a process that was spawned just now, and its pipes."""
+        now = trio.current_time()
+        self.process = process
+        self.generation: Generation = process.generation
+        self.spawned_at = now
+        self.served = 0
+        self.usage: usage.Usage | None = None
+        self.connection = SerialConnection(max_line=config.max_line, dialect=config.dialect)
+        self.channel = Channel(
+            pipes,
+            self.connection,
+            stdin_timeout=config.stdin_timeout,
+            on_messages=self._on_messages,
+            after_read=self._after_read,
+            on_log=self._on_log,
+            on_stdin_blocked=self._on_stdin_blocked,
+            on_closed=self._on_closed,
+            write=write,
+        )
+        self.probing = False
+        self._watcher = watcher
+        self._budgets = vigil.Budgets(
+            load_timeout=config.load_limits.timeout,
+            load_stall=config.load_limits.stall,
+            first_token_stall=config.health.first_token_stall,
+            token_stall=config.health.token_stall,
+        )
+        self._health = config.health
+        self._log = LogLines(now)
+        self._watch: vigil.Watch | None = vigil.Watch(Phase.LOAD, now, now)
+        self._beats = -1
+        self._progress: usage.Progress | None = None
+        self._closed: tuple[str, float] | None = None
+        self._probe_sent_at: float | None = None
+        self._probe_due_at = now + config.health.probe_interval
+        self._nonce = 0
+        self._scope = trio.CancelScope()
+
+    # Facts --------------------------------------------------------------------
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """What the ready line announced."""
+        return self.connection.dialect
+
+    @property
+    def extensions(self) -> Sequence[Extension]:
+        """What the worker offered, in a fixed order."""
+        return [each for each in Extension if each in self.connection.extensions]
+
+    @property
+    def decoding(self) -> bool:
+        """Whether the worker has left the prefill of what it works on."""
+        return self._watch is not None and self._watch.phase is Phase.DECODE
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The last lines on stderr."""
+        return self._log.last()
+
+    # Work ---------------------------------------------------------------------
+
+    def became_busy(self) -> None:
+        """The worker was given its first request: its prefill begins."""
+        now = trio.current_time()
+        self._watch = vigil.Watch(Phase.PREFILL, now, now)
+
+    def became_idle(self) -> None:
+        """The worker has nothing to do: only probes tell whether it is well."""
+        self._watch = None
+
+    def became_unfit(self) -> None:
+        """Stop judging and probing: the verdict is in."""
+        self._watch = None
+        self._probe_due_at = float("inf")
+        self._probe_sent_at = None
+
+    # Signs of life ------------------------------------------------------------
+
+    def _sign(self, phase: Phase | None = None) -> None:
+        watch = self._watch
+        if watch is None:
+            return
+        now = trio.current_time()
+        if phase is Phase.DECODE and watch.phase is Phase.PREFILL:
+            self._watch = vigil.Watch(phase, now, now)
+            self._watcher.on_decoding()
+        else:
+            self._watch = msgspec.structs.replace(watch, sign_at=now)
+
+    def _on_messages(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            match message:
+                case Tokens():
+                    self._sign(Phase.DECODE)
+                case Heartbeat(phase=phase, beats=beats):
+                    if beats != self._beats:
+                        self._beats = beats
+                        self._sign(phase)
+                case Pong(nonce=nonce):
+                    if nonce == self._nonce:
+                        self._probe_sent_at = None
+                case ProbeAck():
+                    self._probe_sent_at = None
+                    self.probing = False
+                case _:
+                    pass
+        self._watcher.on_messages(messages)
+
+    async def _after_read(self) -> None:
+        await self._watcher.after_read()
+
+    def _on_log(self, data: bytes) -> None:
+        if self._watch is not None and self._watch.phase is Phase.LOAD:
+            self._sign()
+        if lines := self._log.feed(data, trio.current_time()):
+            self._watcher.on_log(lines)
+
+    def _on_stdin_blocked(self) -> None:
+        self._watcher.on_unfit(QuarantineReason.STDIN_BLOCKED, "does not read its stdin in time")
+
+    def _on_closed(self, pipe: str) -> None:
+        if self._closed is None:
+            self._closed = (pipe, trio.current_time())
+
+    # Tasks --------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the generation until `release`; closes every descriptor at the end."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self.channel.run_reader)
+                    nursery.start_soon(self.channel.run_log_reader)
+                    nursery.start_soon(self.channel.run_writer)
+                    nursery.start_soon(self._wait_exit)
+                    nursery.start_soon(self._keep_watch)
+                    nursery.start_soon(self._keep_usage)
+                    await trio.sleep_forever()
+        finally:
+            self.channel.close()
+            self.process.close()
+
+    def release(self) -> None:
+        """End the tasks of the generation; the process is reaped."""
+        self._scope.cancel()
+
+    async def _wait_exit(self) -> None:
+        await self.process.wait_exited()
+        # The last words count: what was written before the exit is heard before the exit.
+        self.channel.read_now()
+        self.channel.read_log_now()
+        if lines := self._log.finish(trio.current_time()):
+            self._watcher.on_log(lines)
+        cause = self.process.peek_exit()
+        if cause is not None:
+            self._watcher.on_exit(cause, cut_off=bool(self.connection.receive_eof()))
+
+    async def _keep_watch(self) -> None:
+        tightest = min(
+            self._budgets.load_stall,
+            self._budgets.first_token_stall,
+            self._budgets.token_stall,
+            self._health.probe_timeout,
+        )
+        tick = min(_TICK_SECONDS, max(tightest / 4, _SHORTEST_TICK_SECONDS))
+        due = trio.current_time()
+        while True:
+            due += tick
+            await trio.sleep_until(due)
+            now = trio.current_time()
+            if now - due > tick:
+                # The daemon itself did not run; that time is nobody's stall.
+                self._forgive(now - due)
+                due = now
+            self._judge(now)
+            self._probe(now)
+
+    def _forgive(self, seconds: float) -> None:
+        if self._watch is not None:
+            later = self._watch.sign_at + seconds
+            self._watch = msgspec.structs.replace(self._watch, sign_at=later)
+        if self._probe_sent_at is not None:
+            self._probe_sent_at += seconds
+
+    def _judge(self, now: float) -> None:
+        if self._closed is not None:
+            pipe, closed_at = self._closed
+            if now - closed_at >= _EXIT_AFTER_CLOSE_SECONDS:
+                self._watcher.on_unfit(
+                    QuarantineReason.PROTOCOL_ERROR,
+                    f"closed its {pipe} but is still running",
+                )
+            return
+        if self._watch is None:
+            return
+        self._look_for_progress()
+        verdict = vigil.judge(self._watch, self._budgets, now)
+        if verdict.reason is not None:
+            since = now - self._watch.sign_at
+            self._watcher.on_unfit(
+                verdict.reason,
+                f"no sign of progress in {self._watch.phase} for {since:.1f} s"
+                if verdict.reason is not QuarantineReason.LOAD_TIMEOUT
+                else f"not ready after {now - self._watch.since:.1f} s",
+            )
+
+    def _look_for_progress(self) -> None:
+        """Take CPU time and I/O as signs where nothing better tells.
+
+        While loading they always count. In prefill only for a worker that does not beat: a hung
+        kernel burns CPU time too.
+        """
+        watch = self._watch
+        if watch is None or watch.phase is Phase.DECODE:
+            return
+        if watch.phase is Phase.PREFILL and Extension.HEARTBEAT in self.connection.extensions:
+            return
+        progress = usage.progress(self.process.pid)
+        if progress is not None and progress != self._progress:
+            self._progress = progress
+            self._sign()
+
+    def _probe(self, now: float) -> None:
+        if self._probe_sent_at is not None:
+            if now - self._probe_sent_at >= self._health.probe_timeout:
+                self._probe_sent_at = None
+                self._watcher.on_unfit(
+                    QuarantineReason.HEALTH_PROBE_FAILED,
+                    f"did not answer a probe within {self._health.probe_timeout:g} s",
+                )
+            return
+        if now < self._probe_due_at or self.connection.ready is None:
+            return
+        self._probe_due_at = now + self._health.probe_interval
+        if Extension.PING in self.connection.extensions:
+            self._nonce += 1
+            self.channel.ping(self._nonce)
+        elif self._watch is None:
+            self.probing = True
+            self.channel.probe()
+        else:
+            return
+        self._probe_sent_at = now
+
+    async def _keep_usage(self) -> None:
+        while True:
+            if (used := usage.read(self.process.pid)) is not None:
+                self.usage = used
+                self._watcher.on_usage(used)
+            if self.process.observe():
+                self._watcher.on_descendants()
+            await trio.sleep(_USAGE_SECONDS)

@@ -1,0 +1,190 @@
+"""The requests that one worker holds: wire ids, output, endings and cancellations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from supervisord_llm.config.schema import CancelConfig
+from supervisord_llm.core import cancellation, ledger
+from supervisord_llm.core.words import (
+    CancelledBy,
+    Dialect,
+    Extension,
+    FailureReason,
+    PoolName,
+    QuarantineReason,
+    RequestId,
+    Resolution,
+    Usage,
+    WireId,
+)
+from supervisord_llm.errors import InternalError
+from supervisord_llm.runtime.cancellations import Cancellations
+from supervisord_llm.runtime.clock import Clock
+from supervisord_llm.runtime.request import Publish, Request
+from supervisord_llm.runtime.timers import Timers
+from supervisord_llm.runtime.turn import Turn
+from supervisord_llm.runtime.worker import Worker
+from supervisord_llm.wire.messages import Done, Failed, Generate, Tokens
+
+_CONSUMER_CHANCE_SECONDS = 0.25
+"""How long one read waits for a client that has left too much lying, before its request fails.
+
+Without it a client that reads as fast as it can would lose to a worker that writes faster.
+"""
+
+
+class Keeper(Protocol):
+    """The slot: hears what the work on its worker amounts to; inside a turn."""
+
+    def took(self) -> None:
+        """A request was assigned."""
+
+    def cancelling(self) -> None:
+        """A request began to be cancelled."""
+
+    def ended(self, *, was_cancelling: bool) -> None:
+        """The worker ended a request."""
+
+    def condemn(self, reason: QuarantineReason, detail: str, request: Request | None) -> None:
+        """The worker is unfit."""
+
+
+class Workload:
+    """What one worker works on, from its spawn to its reaping."""
+
+    def __init__(
+        self,
+        pool: PoolName,
+        worker: Worker,
+        cancel: CancelConfig,
+        keeper: Keeper,
+        *,
+        clock: Clock,
+        timers: Timers,
+        turn: Turn,
+        publish: Publish,
+    ) -> None:
+        """Nothing yet."""
+        self._worker = worker
+        self._cancel = cancel
+        self._keeper = keeper
+        self._clock = clock
+        self._turn = turn
+        self._requests: dict[WireId, Request] = {}
+        self._next_wire_id: WireId = 1
+        self._cancellations = Cancellations(
+            pool, worker, keeper, timers=timers, turn=turn, publish=publish
+        )
+
+    def __len__(self) -> int:
+        """How many requests the worker holds."""
+        return len(self._requests)
+
+    @property
+    def requests(self) -> Sequence[RequestId]:
+        """The requests that the worker holds."""
+        return [request.id for request in self._requests.values()]
+
+    def assign(self, request: Request, message: Generate) -> None:
+        """Give a request to the worker; inside a turn."""
+        wire_id = self._next_wire_id
+        self._next_wire_id += 1
+        if not self._requests:
+            self._worker.became_busy()
+        self._requests[wire_id] = request
+        self._keeper.took()
+        request.assign(self, self._worker.generation, wire_id)
+        self._worker.channel.generate(message, wire_id)
+
+    def output(self, tokens: Tokens) -> None:
+        """Hand output on; inside a turn, unless the request `flows` already."""
+        self._requests[tokens.wire_id].output(tokens.texts, self._clock.now())
+
+    def flows(self, tokens: Tokens) -> bool:
+        """Whether more output for a request changes no state."""
+        return self._requests[tokens.wire_id].first_at is not None
+
+    def end(self, message: Done | Failed) -> None:
+        """The worker's terminal for one request; inside a turn."""
+        request = self._requests.pop(message.wire_id)
+        was_cancelling = self._cancellations.end(message.wire_id)
+        self._worker.served += 1
+        if not self._requests:
+            self._worker.became_idle()
+        request.post(self._ending(message))
+        self._keeper.ended(was_cancelling=was_cancelling)
+
+    def _ending(self, message: Done | Failed) -> ledger.Done | ledger.EngineError:
+        now = self._clock.now()
+        if isinstance(message, Failed):
+            return ledger.EngineError(now, message.error)
+        return ledger.Done(
+            now=now,
+            cancelled=message.cancelled,
+            finish_reason=message.finish_reason,
+            usage=Usage(
+                prompt_tokens=message.prompt_tokens,
+                reused_tokens=message.reused_prompt_tokens,
+                generated_tokens=message.completion_tokens,
+            ),
+            prefill_ms=message.prefill_ms,
+            decode_ms=message.decode_ms,
+        )
+
+    def end_too_late(self, message: Done | Failed) -> None:
+        """An unfit worker's terminal: told, and nothing else."""
+        if (request := self._requests.get(message.wire_id)) is not None:
+            request.late("done" if isinstance(message, Done) else "error")
+
+    async def give_clients_a_chance(self) -> None:
+        """Let clients that have left too much lying read, for a short moment; then fail them."""
+        for request in list(self._requests.values()):
+            if request.record is not None or not request.mailbox.overfull:
+                continue
+            with trio.move_on_after(_CONSUMER_CHANCE_SECONDS):
+                await request.mailbox.wait_taken()
+            if request.mailbox.overfull:
+                self._turn(partial(request.overflow, self._clock.now()))
+
+    def ask_to_stop(self, request: Request) -> None:
+        """Begin the cancellation of a request that the worker holds; inside a turn.
+
+        Raises:
+            InternalError: if the worker does not hold it.
+        """
+        if request.wire_id not in self._requests:
+            raise InternalError(f"{request.id} is not on {self._worker.generation}")
+        terms = cancellation.Terms(
+            cooperative_grace=self._cancel.cooperative_grace,
+            prefill_grace=self._cancel.prefill_grace,
+            cancellable=self._worker.dialect is Dialect.SERIAL_CANCEL,
+            interruptible_prefill=Extension.CANCEL_PREFILL in self._worker.extensions,
+        )
+        self._keeper.cancelling()
+        self._cancellations.begin(request, terms)
+
+    def decoding(self) -> None:
+        """The worker has left its prefill; inside a turn."""
+        self._cancellations.decoding()
+
+    def cancel_all(self, by: CancelledBy) -> None:
+        """Cancel whatever the worker holds."""
+        for request in list(self._requests.values()):
+            request.cancel(by)
+
+    def lose(self, error: FailureReason, detail: str) -> None:
+        """The worker is lost: answer for every request; inside a turn."""
+        self._cancellations.worker_gone()
+        for request in self._requests.values():
+            request.post(ledger.WorkerLost(self._clock.now(), error, detail))
+
+    def release(self, resolution: Resolution) -> None:
+        """The worker holds nothing any more; inside a turn."""
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.post(ledger.Released(self._clock.now(), resolution))
