@@ -46,10 +46,14 @@ struct Decoded {
 /// The model ended its answer. The token that said so is not shown and not counted.
 struct EndOfText {};
 
+/// There is no room for another token. The runtime keeps to ModelInfo::context_length by itself;
+/// this is for an engine that meets another limit. The answer ends there, with "length".
+struct NoRoom {};
+
 using LoadResult = std::variant<Ok, Failed>;
 using ResetResult = std::variant<Ok, Failed>;
 using PrefillResult = std::variant<Ok, Stopped, Failed>;
-using DecodeResult = std::variant<Decoded, EndOfText, Stopped, Failed>;
+using DecodeResult = std::variant<Decoded, EndOfText, NoRoom, Stopped, Failed>;
 
 /// How the next token is chosen. Validated by the runtime before an engine sees it.
 struct Sampling {

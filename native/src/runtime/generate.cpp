@@ -145,6 +145,9 @@ class Generation {
         const auto *decoded = std::get_if<Decoded>(&result);
         if (decoded == nullptr) {
             more = false;
+            if (std::holds_alternative<NoRoom>(result)) {
+                outcome_.finish_reason = "length";
+            }
             return End::finished;
         }
         const StopWords::Result shown = text_.push(decoded->text);
