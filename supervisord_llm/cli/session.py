@@ -24,7 +24,7 @@ from supervisord_llm import paths
 from supervisord_llm.cli import output
 from supervisord_llm.cli.tables import Cell, Column, render
 from supervisord_llm.client import ApiError, Client, DaemonUnreachable, NotPermitted
-from supervisord_llm.errors import SupervisordError
+from supervisord_llm.errors import OperatorError, SupervisordError
 
 P = ParamSpec("P")
 
@@ -60,12 +60,13 @@ class Session:
         # has paused.
         with self._console.capture() as rendered:
             for part in parts:
-                self._console.print(part, soft_wrap=not self.fitted)
+                self._console.print(part, soft_wrap=not self.fitted, crop=False)
         await self.out.write(rendered.get())
 
     async def print_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         """Print a table to standard output."""
-        await self.print(render(columns, rows, fitted=self.fitted))
+        width = self._console.width if self.fitted else None
+        await self.print(render(columns, rows, width=width))
 
     async def print_json(self, value: object) -> None:
         """Print a Struct as JSON: laid out for a reader at a terminal, else on one line."""
@@ -162,6 +163,9 @@ def _complain(session: Session, error: SupervisordError) -> ExitCode:
                 f'{error}; join the group that owns it ("ls -l" shows which), or give --socket'
             )
             return ExitCode.NOT_PERMITTED
+        case OperatorError():
+            session.complain(str(error))
+            return ExitCode.UNREACHABLE
         case ApiError(retry_after=float(seconds)):
             session.complain(f"{error} (try again in {output.duration(seconds * 1000)})")
             return ExitCode.FAILED

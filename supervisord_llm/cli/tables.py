@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -35,15 +36,23 @@ class Column(msgspec.Struct, frozen=True):
     numeric: bool = False
 
 
+_GAP = "  "
+
 Cell = str | int | Text | None
 
 
 def render(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, fitted: bool
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, width: int | None
 ) -> Table | Text:
-    """A table to print: ``fitted`` to a terminal, or plain."""
+    """A table for a terminal of this many columns, or plain (``None``)."""
     texts = [[_text(cell) for cell in row] for row in rows]
-    return _fitted(columns, texts) if fitted else Text("\n".join(_plain(columns, texts)))
+    widths = [
+        max(cell_len(column.title), *(row[index].cell_len for row in texts), 0)
+        for index, column in enumerate(columns)
+    ]
+    if width is None:
+        return Text("\n".join(_plain(columns, texts, widths)))
+    return _fitted(columns, texts, widths, width)
 
 
 def yes_no(*, value: bool) -> Text:
@@ -68,14 +77,28 @@ def _text(cell: Cell) -> Text:
     return Text(" ".join(words)) if words else Text("-", style="dim")
 
 
-def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def _fitted(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Text]],
+    widths: Sequence[int],
+    width: int,
+) -> Table:
+    *fixed, last = widths
+    # Only the last column, the free text, gives way when the terminal is narrow; in one that is too
+    # narrow even so, the lines run over rather than lose a pid's last digit.
+    least = sum(fixed) + len(_GAP) * len(fixed) + min(last, 24)
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, len(_GAP), 0, 0),
+        header_style="bold",
+        width=least if least > width else None,
+    )
     for index, column in enumerate(columns):
         table.add_column(
             column.title,
             justify="right" if column.numeric else "left",
-            # Only the last column, the free text, gives way when the terminal is narrow.
-            no_wrap=index < len(columns) - 1,
+            min_width=None if index == len(fixed) else widths[index],
             overflow="fold",
         )
     for row in rows:
@@ -83,11 +106,12 @@ def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> Table:
     return table
 
 
-def _plain(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> list[str]:
+def _plain(
+    columns: Sequence[Column], rows: Sequence[Sequence[Text]], widths: Sequence[int]
+) -> list[str]:
     lines = [[column.title for column in columns], *([cell.plain for cell in row] for row in rows)]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     padded = (
-        "  ".join(
+        _GAP.join(
             cell.rjust(width) if column.numeric else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         )

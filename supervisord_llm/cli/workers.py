@@ -19,8 +19,7 @@ _COLUMNS = (
     Column("STATE"),
     Column("FOR", numeric=True),
     Column("PID", numeric=True),
-    Column("GENERATION", numeric=True),
-    Column("DIALECT"),
+    Column("GEN", numeric=True),
     Column("IN-FLIGHT"),
     Column("SERVED", numeric=True),
     Column("RESTARTS", numeric=True),
@@ -46,8 +45,9 @@ _DOWN = {SlotState.PARKED, SlotState.STOPPED}
 async def workers(session: Session) -> ExitCode:
     """List the slots and the workers in them.
 
-    IN-FLIGHT is requests of capacity. MEMORY is what the process shares fairly with others (PSS),
-    or its resident size. NOTE says why a slot is in its state, or how its last worker ended.
+    GEN is the worker's generation, IN-FLIGHT its requests of its capacity. MEMORY is its fair share
+    of what it maps (PSS), or its resident size. NOTE says why a slot is in its state, or how its
+    last worker ended.
     """
     async with session.client() as client:
         answer = await client.workers()
@@ -124,7 +124,6 @@ def _row(worker: WorkerInfo) -> list[Cell]:
         since(worker.since),
         worker.pid,
         worker.generation,
-        worker.dialect,
         f"{len(worker.requests)}/{worker.capacity}",
         worker.served,
         worker.restarts,

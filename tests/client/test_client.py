@@ -54,9 +54,9 @@ async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) ->
     daemon.answer(f"POST /api/v1/requests/{replies.ID}/cancel", replies.cancelling(), status=202)
 
     async with Client(daemon.socket) as client:
-        assert await client.status() == replies.STATUS
+        assert replies.STATUS == await client.status()
         assert Pools(pools=[replies.POOL]) == await client.pools()
-        assert await client.pool("smollm") == replies.POOL
+        assert replies.POOL == await client.pool("smollm")
         assert Workers(workers=[worker]) == await client.workers()
         assert worker == await client.worker("smollm.0")
         assert reloaded == await client.reload("smollm.0")
@@ -73,7 +73,7 @@ async def test_a_newer_daemon_may_say_more(daemon: FakeDaemon) -> None:
     daemon.answer("GET /api/v1/status", {**fields, "weather": "fine"})
 
     async with Client(daemon.socket) as client:
-        assert await client.status() == replies.STATUS
+        assert replies.STATUS == await client.status()
 
 
 async def test_names_are_one_segment_of_the_path(daemon: FakeDaemon) -> None:
@@ -82,7 +82,7 @@ async def test_names_are_one_segment_of_the_path(daemon: FakeDaemon) -> None:
         with pytest.raises(ApiError):
             await client.worker("a/../b?c#d e")
 
-    assert daemon.asked == ["GET /api/v1/workers/a%2F..%2Fb%3Fc%23d%20e"]
+    assert ["GET /api/v1/workers/a%2F..%2Fb%3Fc%23d%20e"] == daemon.asked
 
 
 async def test_a_generation_has_its_id_before_its_text(daemon: FakeDaemon) -> None:
@@ -96,12 +96,12 @@ async def test_a_generation_has_its_id_before_its_text(daemon: FakeDaemon) -> No
 
     daemon.on("POST /api/v1/generate", generate)
     async with Client(daemon.socket) as client, client.generate(PROMPT) as stream:
-        assert stream.accepted.id == replies.ID
+        assert replies.ID == stream.accepted.id
         go_on.set()
         lines = [line async for line in stream]
 
     assert [replies.STARTED, *replies.tokens("Hel", "lo"), replies.COMPLETED] == lines
-    assert stream.finished == replies.COMPLETED
+    assert replies.COMPLETED == stream.finished
 
 
 async def test_fields_that_are_not_given_are_not_sent(daemon: FakeDaemon) -> None:
@@ -114,7 +114,7 @@ async def test_fields_that_are_not_given_are_not_sent(daemon: FakeDaemon) -> Non
     daemon.on("POST /api/v1/generate", generate)
     request = GenerateRequest(pool="smollm", messages=[Message(role="user", content="Hi")], seed=7)
     async with Client(daemon.socket) as client, client.generate(request) as stream:
-        assert [line async for line in stream] == [replies.COMPLETED]
+        assert [replies.COMPLETED] == [line async for line in stream]
 
     body = {"pool": "smollm", "messages": [{"role": "user", "content": "Hi"}], "seed": 7}
     assert body == msgspec.json.decode(daemon.exchanges[0].body)
@@ -210,12 +210,8 @@ async def test_a_refusal_carries_the_daemons_own_words(daemon: FakeDaemon) -> No
             await read_all(client)
 
     error = caught.value
-    assert (
-        error.status,
-        error.code,
-        error.message,
-        error.retry_after,
-    ) == (429, "queue_full", "256 are waiting", 3.0)
+    found = (error.status, error.code, error.message, error.retry_after)
+    assert (429, "queue_full", "256 are waiting", 3.0) == found
 
 
 async def test_something_else_on_the_socket_is_told(daemon: FakeDaemon) -> None:
@@ -250,11 +246,11 @@ async def test_events_are_read_from_where_one_asks(daemon: FakeDaemon) -> None:
         Client(daemon.socket) as client,
         client.events(follow=True, since=8) as stream,
     ):
-        assert (stream.opened.boot, stream.opened.seq) == ("01JA", 8)
-        assert [event["seq"] async for event in stream] == [8]
+        assert ("01JA", 8) == (stream.opened.boot, stream.opened.seq)
+        assert [8] == [event["seq"] async for event in stream]
         assert ready == stream.raw
 
-    assert daemon.asked == ["GET /api/v1/events?follow=true&since=8"]
+    assert ["GET /api/v1/events?follow=true&since=8"] == daemon.asked
 
 
 async def test_settled_waits_for_what_became_of_the_worker(daemon: FakeDaemon) -> None:
@@ -272,7 +268,7 @@ async def test_settled_waits_for_what_became_of_the_worker(daemon: FakeDaemon) -
     async with Client(daemon.socket) as client:
         info = await client.settled(replies.ID)
 
-    assert (info.outcome, info.resolution) == (Outcome.CANCELLED, Resolution.KILLED)
+    assert (Outcome.CANCELLED, Resolution.KILLED) == (info.outcome, info.resolution)
 
 
 async def test_settled_does_not_wait_for_ever(daemon: FakeDaemon) -> None:

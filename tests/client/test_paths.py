@@ -23,15 +23,15 @@ def test_a_users_folders_follow_the_base_directory_rules() -> None:
     assert Path("/run/user/1/supervisord-llm") == runtime_dir(XDG)
     assert Path("/home/u/state/supervisord-llm") == data_dir(XDG)
     expected = Path("/home/u/.local/state/supervisord-llm")
-    assert data_dir({"HOME": "/home/u", "XDG_STATE_HOME": "state"}) == expected
+    assert expected == data_dir({"HOME": "/home/u", "XDG_STATE_HOME": "state"})
 
 
 def test_without_a_runtime_folder_there_is_one_of_the_users_own(tmp_path: Path) -> None:
     """Its name holds the user's id, and it need not exist yet."""
     expected = tmp_path / f"supervisord-llm-{os.getuid()}"
-    assert runtime_dir({"TMPDIR": str(tmp_path)}) == expected
+    assert expected == runtime_dir({"TMPDIR": str(tmp_path)})
     expected.mkdir(mode=0o700)
-    assert runtime_dir({"TMPDIR": str(tmp_path)}) == expected
+    assert expected == runtime_dir({"TMPDIR": str(tmp_path)})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""The real command in a process of its own, as a shell would start it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import msgspec
+import trio
+
+ARGV = (
+    sys.executable,
+    "-c",
+    "import sys; from supervisord_llm.cli.ctl import main; sys.exit(main())",
+)
+
+PATIENCE = 60.0
+"""Seconds after which a command that does not end fails its test."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str = ""
+    err: str = ""
+
+
+def environment(socket: Path, **extra: str) -> dict[str, str]:
+    """The test's environment, with the daemon's socket and without what colours output."""
+    kept = {key: value for key, value in os.environ.items() if key not in _DECORATING}
+    return {**kept, "SUPERVISORD_LLM_SOCKET": str(socket), "TERM": "xterm", **extra}
+
+
+_DECORATING = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "COLORTERM"}
+
+
+async def llmctl(socket: Path, *arguments: str, stdin: bytes | None = None, **extra: str) -> Done:
+    """Run a command to its end; without ``stdin`` it reads an empty one."""
+    run = trio.to_thread.run_sync(
+        lambda: subprocess.run(
+            [*ARGV, *arguments],
+            input=stdin or b"",
+            capture_output=True,
+            env=environment(socket, **extra),
+            timeout=PATIENCE,
+            check=False,
+        )
+    )
+    done = await run
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class Running:
+    """A command that is still at it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: trio.lowlevel.FdStream) -> None:
+        self._process = process
+        self._out = out
+
+    async def read(self, size: int = 65536) -> str:
+        """The next piece of its standard output."""
+        return (await self._out.receive_some(size)).decode()
+
+    async def close_output(self) -> None:
+        """Read no more, as ``head`` does when it has enough."""
+        await self._out.aclose()
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
+
+    async def wait(self) -> Done:
+        """Its end, with what it wrote and was not read yet."""
+        with trio.fail_after(PATIENCE):
+            out = b""
+            try:
+                while chunk := await self._out.receive_some():
+                    out += chunk
+            except trio.ClosedResourceError:
+                pass
+            assert self._process.stderr is not None
+            err = await trio.to_thread.run_sync(self._process.stderr.read, abandon_on_cancel=True)
+            code = await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+        return Done(code, out.decode(), err.decode())
+
+
+def _spawn(
+    arguments: tuple[str, ...], socket: Path, *, stdin: int, stdout: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*ARGV, *arguments],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment(socket),
+    )
+
+
+@asynccontextmanager
+async def started(socket: Path, *arguments: str) -> AsyncGenerator[Running]:
+    """Start a command; whatever is left of it at the end is killed."""
+    process = _spawn(arguments, socket, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    out = trio.lowlevel.FdStream(os.dup(process.stdout.fileno()))
+    process.stdout.close()
+    try:
+        async with out:
+            yield Running(process, out)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@contextmanager
+def _terminal() -> Iterator[tuple[int, int]]:
+    keyboard, screen = pty.openpty()
+    try:
+        yield keyboard, screen
+    finally:
+        os.close(keyboard)
+
+
+async def at_terminal(socket: Path, *arguments: str) -> Done:
+    """Run a command with its standard output on a terminal, whose content is ``out``."""
+    with _terminal() as (keyboard, screen):
+        process = _spawn(arguments, socket, stdin=screen, stdout=screen)
+        os.close(screen)
+        try:
+            shown = await trio.to_thread.run_sync(_read_terminal, keyboard)
+            assert process.stderr is not None
+            err = await trio.to_thread.run_sync(process.stderr.read)
+            code = await trio.to_thread.run_sync(process.wait)
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+    return Done(code, shown.replace("\r\n", "\n"), err.decode())
+
+
+def _read_terminal(keyboard: int) -> str:
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(keyboard, 65536)
+        except OSError:  # the last process on the terminal has left it
+            return shown.decode()
+        if not chunk:
+            return shown.decode()
+        shown += chunk
