@@ -6,18 +6,15 @@ import click
 
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.cli.tables import Cell, Column, states, yes_no
-from supervisord_llm.schema import PoolInfo
+from supervisord_llm.schema import ModelInfo, PoolInfo
 
 _COLUMNS = (
     Column("POOL"),
     Column("READY"),
-    Column("MIN-READY", numeric=True),
-    Column("REQUIRED"),
     Column("QUEUED", numeric=True),
     Column("IN-FLIGHT", numeric=True),
     Column("WORKERS"),
     Column("CONTEXT", numeric=True),
-    Column("CHAT"),
     Column("MODEL"),
 )
 
@@ -33,8 +30,8 @@ _COLUMNS = (
 async def pools(session: Session) -> ExitCode:
     """List the pools with their models.
 
-    READY says whether at least MIN-READY workers serve, CHAT whether the model has a chat template.
-    With --json each pool's configuration in force comes too.
+    READY says whether as many workers serve as the pool's min_ready asks for. With --json each
+    pool's configuration in force comes too.
     """
     async with session.client() as client:
         answer = await client.pools()
@@ -50,12 +47,14 @@ def _row(pool: PoolInfo) -> list[Cell]:
     return [
         pool.name,
         yes_no(value=pool.ready),
-        pool.min_ready,
-        "yes" if pool.required else "no",
         pool.queued,
         pool.in_flight,
         states(pool.states),
         model.context_length if model else None,
-        ("yes" if model.chat_template else "no") if model else None,
-        " ".join(filter(None, (model.id, model.quantization))) if model else None,
+        _described(model) if model else None,
     ]
+
+
+def _described(model: ModelInfo) -> str:
+    parts = [model.id, model.quantization, None if model.chat_template else "(no chat template)"]
+    return " ".join(filter(None, parts))

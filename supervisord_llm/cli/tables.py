@@ -86,7 +86,7 @@ def _fitted(
     *fixed, last = widths
     # Only the last column, the free text, gives way when the terminal is narrow; in one that is too
     # narrow even so, the lines run over rather than lose a pid's last digit.
-    least = sum(fixed) + len(_GAP) * len(fixed) + min(last, 24)
+    least = sum(fixed) + len(_GAP) * len(fixed) + min(last, 20)
     table = Table(
         box=None,
         pad_edge=False,

@@ -58,11 +58,10 @@ async def test_pools_show_their_models(daemon: FakeDaemon) -> None:
     done = await llmctl(daemon.socket, "pools")
 
     expected = """\
-POOL    READY  MIN-READY  REQUIRED  QUEUED  IN-FLIGHT  WORKERS         CONTEXT  CHAT  MODEL
-smollm  yes            1  yes            0          1  ready=1,busy=1     8192  yes   SmolLM2 135M \
-Instruct Q4_1
-new     no             1  no             0          0  -                     -  -     -
-bare    yes            1  yes            0          1  ready=1,busy=1        -  no    -
+POOL    READY  QUEUED  IN-FLIGHT  WORKERS         CONTEXT  MODEL
+smollm  yes         0          1  ready=1,busy=1     8192  SmolLM2 135M Instruct Q4_1
+new     no          0          0  -                     -  -
+bare    yes         0          1  ready=1,busy=1        -  (no chat template)
 """
     assert (0, expected, "") == (done.code, done.out, done.err)
 
