@@ -70,8 +70,14 @@ class App:
         except HTTPException as error:
             failure = http_error(_as_client_error(error, scope))
             self._tell(scope, failure)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             failure = self._report(scope, error)
+        except BaseExceptionGroup as group:
+            # A bug that was found while the handler was being cancelled: nobody is left to answer.
+            _, bugs = group.split(trio.Cancelled)
+            if bugs is not None:
+                self._report(scope, bugs)
+            raise
         else:
             return
         if not reply.started:
@@ -85,7 +91,7 @@ class App:
         reason = f"{error.code}: {scope['method']} {_where(scope)}"
         self._front.publish(HttpRefused(status=error.status, reason=reason, peer=str(peer)))
 
-    def _report(self, scope: Scope, error: Exception) -> HttpError:
+    def _report(self, scope: Scope, error: BaseException) -> HttpError:
         id_ = error_id()
         self._front.publish(
             DaemonError(
@@ -121,7 +127,7 @@ class _Outbox:
 
 
 def _where(scope: Scope) -> str:
-    return str(scope["path"])[:200]
+    return str(scope["raw_path"].decode("ascii"))[:200]
 
 
 def _as_client_error(error: HTTPException, scope: Scope) -> ClientError:

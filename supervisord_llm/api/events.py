@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from supervisord_llm.api.bodies import as_bool, as_seq, read_query
 from supervisord_llm.api.front import Front
-from supervisord_llm.api.inbox import until_disconnect
+from supervisord_llm.api.inbox import read_no_body, until_disconnect
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.schema import StreamGap, StreamOpened
 from supervisord_llm.telemetry.ring import Follower, Gap
@@ -23,6 +23,7 @@ from supervisord_llm.telemetry.ring import Follower, Gap
 async def stream(front: Front, request: Request) -> ASGIApp:
     """Stream the events after ``since``; without ``follow``, end where the ring ends now."""
     query = read_query(request, follow=as_bool, since=as_seq)
+    await read_no_body(request)
     follow = query.get("follow", False)
     follower = front.ring.follow(query.get("since"), live=follow)
     opened = StreamOpened(

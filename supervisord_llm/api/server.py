@@ -105,24 +105,8 @@ class _Server:
     async def _handle(self, accepted: trio.SocketStream) -> None:
         stream = GuardedStream(accepted, send_timeout=self._limits.send_timeout)
         try:
-            peer = peer_of(accepted.socket.fileno())
-            if len(self._live) >= self._limits.max_connections:
-                self._refuse(peer, 0, "one connection more than listen.max_connections")
-                return
-            self._live.add(stream)
-            await self._serve(stream, peer)
-        finally:
-            stream.cut()
-            self._live.discard(stream)
-            self._all_gone.set()
-
-    async def _serve(self, stream: GuardedStream, peer: Peer) -> None:
-        refuse = partial(self._refuse, peer)
-        try:
-            await Connection(
-                self._app, self._settings, self._context, stream, peer=peer, refuse=refuse
-            ).run()
-        except Exception as error:  # noqa: BLE001 (one connection's bug is not another's end)
+            await self._serve(stream)
+        except Exception as error:  # noqa: BLE001 - one connection's bug is not another's end
             self._front.publish(
                 DaemonError(
                     id=error_id(),
@@ -131,6 +115,21 @@ class _Server:
                     traceback="".join(traceback.format_exception(error)),
                 )
             )
+        finally:
+            stream.cut()
+            self._live.discard(stream)
+            self._all_gone.set()
+
+    async def _serve(self, stream: GuardedStream) -> None:
+        peer = peer_of(stream.socket.fileno())
+        refuse = partial(self._refuse, peer)
+        if len(self._live) >= self._limits.max_connections:
+            refuse(0, "one connection more than listen.max_connections")
+            return
+        self._live.add(stream)
+        await Connection(
+            self._app, self._settings, self._context, stream, peer=peer, refuse=refuse
+        ).run()
         if stream.stalled:
             refuse(0, "a client that did not read for listen.send_timeout")
 

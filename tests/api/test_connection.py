@@ -95,6 +95,37 @@ async def test_requests_one_after_the_other_share_a_connection(door: Door) -> No
             await read_until(stream, b"\r\n\r\nlive\n")
 
 
+async def test_an_old_client_gets_a_stream_that_ends_with_the_connection(door: Door) -> None:
+    """HTTP/1.0 knows no chunks; the lines are the same."""
+    async with await door.connect() as stream:
+        await stream.send_all(b"GET /api/v1/events HTTP/1.0\r\n\r\n")
+        head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert body.startswith(b'{"event":"stream.opened"')
+
+
+async def test_a_client_may_ask_before_it_sends_its_body(door: Door) -> None:
+    """Expect: 100-continue is answered, as curl wants for large prompts."""
+    async with await door.connect() as stream:
+        await stream.send_all(
+            b"POST /api/v1/generate HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
+            b"content-length: %d\r\n\r\n" % len(GENERATE)
+        )
+        await read_until(stream, b"HTTP/1.1 100 ")
+        await stream.send_all(GENERATE)
+        await read_until(stream, b"accepted")
+
+
+async def test_a_get_with_a_body_is_served(door: Door) -> None:
+    """A body that means nothing is thrown away; an endless stream wants none at all."""
+    async with await door.connect() as stream:
+        body = b"GET /livez HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nxyz"
+        await stream.send_all(body)
+        assert (await read_to_end(stream)).endswith(b"live\n")
+    reply = await door.http.request("GET", "/api/v1/events?follow=true", content=b"xyz")
+    assert 400 == reply.status_code
+
+
 async def test_a_body_over_the_limit_is_refused_by_its_announcement(open_door: OpenDoor) -> None:
     """A content-length that is too large is answered before a byte of the body is read."""
     async with open_door(max_body=1000) as door, await door.connect() as stream:

@@ -10,7 +10,13 @@ import trio
 from supervisord_llm.core import ledger
 from supervisord_llm.core.words import FailureReason, Outcome, RejectReason
 from supervisord_llm.errors import Refused
-from supervisord_llm.events import CancelRequested, DaemonError, RequestFinished, RequestRejected
+from supervisord_llm.events import (
+    CancelRequested,
+    DaemonError,
+    DaemonWarning,
+    RequestFinished,
+    RequestRejected,
+)
 from supervisord_llm.wire.messages import Model
 from tests.api.conftest import Door, OpenDoor
 from tests.api.raw import GENERATE, post, read_to_end, read_until
@@ -224,6 +230,34 @@ async def test_a_bug_before_the_stream_is_a_500_with_an_id(door: Door) -> None:
     assert event.id in reply.json()["error"]["message"]
     assert "secret detail" not in reply.text
     assert "RuntimeError: secret detail" in event.traceback
+
+
+async def test_a_bug_in_the_middle_of_a_stream_breaks_it_off(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sees that the stream is not whole, and the request is cancelled."""
+    async with await door.connect() as stream:
+        await stream.send_all(post("/api/v1/generate", GENERATE))
+        request = await door.pool.next_request()
+        await read_until(stream, b"accepted")
+        monkeypatch.setattr("supervisord_llm.api.generate._encode", lambda *_: 1 / 0)
+        door.pool.assign(request)
+        rest = await read_to_end(stream)
+    event = await door.daemon.wait_event(DaemonError)
+    await door.daemon.wait_event(CancelRequested)
+    assert "ZeroDivisionError" in event.error
+    assert b"0\r\n\r\n" not in rest
+
+
+async def test_a_template_that_fails_is_told_to_both_sides(door: Door) -> None:
+    """The client learns what to send instead, the operator what to mend."""
+    door.pool.model = Model(id="m", chat_template="{% for %}")
+    reply = await post_generate(door, MESSAGES)
+    error = reply.json()["error"]
+    assert (400, "messages") == (reply.status_code, error["param"])
+    assert "send 'prompt' instead" in error["message"]
+    warning = await door.daemon.wait_event(DaemonWarning)
+    assert ("chat_template", "smollm") == (warning.topic, warning.pool)
 
 
 @pytest.mark.parametrize("half", [False, True])
