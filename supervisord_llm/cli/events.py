@@ -32,7 +32,7 @@ NAME_WIDTH = 24
     "--since",
     type=click.IntRange(min=0),
     metavar="SEQ",
-    help="Begin with this sequence number; by default as far back as the daemon remembers.",
+    help="Begin after this sequence number; by default as far back as the daemon remembers.",
 )
 @command
 async def events(session: Session, *, follow: bool, since: int | None) -> ExitCode:

@@ -107,7 +107,8 @@ class Generation:
             return
         end = ending(finished.outcome, finished.cancel)
         reply = self._cancel_reply
-        if reply is not None and reply.state is not RequestState.FINISHED:
+        in_time = reply is not None and reply.state is not RequestState.FINISHED
+        if in_time or finished.outcome is Outcome.CANCELLED:
             # The outcome is here, the worker may still be on the ladder.
             end += aftermath(await self._client.settled(finished.id))
         self._session.say(end, "yellow")

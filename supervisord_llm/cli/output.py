@@ -56,7 +56,9 @@ async def _wait_writable(descriptor: int) -> None:
 
 def duration(milliseconds: float) -> str:
     """A duration as prose says it: ``0.4 ms``, ``37 ms``, ``2.1 s``."""
-    if milliseconds < 1:
+    if milliseconds < 0.1:  # a zero would look like a fault of the measurement
+        return "0.1 ms"
+    if milliseconds < 0.95:
         return f"{milliseconds:.1f} ms"
     if milliseconds < 999.5:
         return f"{milliseconds:.0f} ms"

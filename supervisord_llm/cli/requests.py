@@ -28,21 +28,26 @@ async def cancel(session: Session, id: str, *, wait: bool) -> ExitCode:  # noqa:
     """
     async with session.client() as client:
         info = await client.cancel(id)
-        late = info.state is RequestState.FINISHED
-        if wait and not late:
+        if wait and not _finished_by_itself(info):
             await client.cancel(id, wait=True)
             info = await client.settled(id)
     if session.as_json:
         await session.print_json(info)
     else:
-        await session.print(Text(f"{printable(info.id)} {_standing(info, late=late)}"))
+        await session.print(Text(f"{printable(info.id)} {_standing(info)}"))
     return ExitCode.DONE
 
 
-def _standing(info: RequestInfo, *, late: bool) -> str:
+def _finished_by_itself(info: RequestInfo) -> bool:
+    """Whether the cancellation came too late: no worker will be asked, nothing will be resolved."""
+    ended = info.state is RequestState.FINISHED and info.outcome is not Outcome.CANCELLED
+    return ended and info.resolution is None
+
+
+def _standing(info: RequestInfo) -> str:
     if info.outcome is None:
         return str(info.state)
-    if late:
+    if _finished_by_itself(info):
         return f"had finished before: {info.outcome}"
     if info.outcome is Outcome.FAILED and info.error:
         return f"failed: {printable(info.error.message)}"

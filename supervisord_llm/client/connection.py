@@ -171,9 +171,10 @@ class Client:
     async def events(
         self, *, follow: bool = False, since: int | None = None
     ) -> AsyncGenerator[EventStream]:
-        """Read the event log from the sequence number ``since``, or as far back as it reaches.
+        """Read the event log, as far back as it reaches or after the sequence number ``since``.
 
-        With ``follow`` the stream goes on with what happens next, until the daemon stops.
+        A reader that comes back gives the last number that it has seen. With ``follow`` the stream
+        goes on with what happens next, until the daemon stops.
         """
         params: dict[str, str] = {}
         if follow:

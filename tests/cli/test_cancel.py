@@ -122,6 +122,22 @@ async def test_a_request_that_has_finished_is_left_alone(daemon: FakeDaemon) -> 
     assert [CANCEL] == daemon.asked
 
 
+async def test_a_request_in_the_queue_is_over_at_once(daemon: FakeDaemon) -> None:
+    """That the first answer is the last one does not make it a cancellation that came too late."""
+    queued = replies.request(
+        worker=None,
+        cancel=CancelRecord(answered_by=AnsweredBy.QUEUE, elapsed_ms=0.02),
+        resolution=Resolution.QUEUED,
+        settled_ms=0.02,
+    )
+    daemon.answer(CANCEL, queued)
+
+    done = await llmctl(daemon.socket, "cancel", replies.ID)
+
+    expected = "cancelled after 0.1 ms (answered by queue); no worker had it yet"
+    assert (0, f"{replies.ID} {expected}\n") == (done.code, done.out)
+
+
 async def test_cancel_in_json_is_the_request(daemon: FakeDaemon) -> None:
     """As the daemon said it."""
     daemon.answer(CANCEL, replies.cancelling(), status=202)

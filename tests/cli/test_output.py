@@ -8,8 +8,9 @@ from supervisord_llm.cli.output import duration, printable, size, span
 @pytest.mark.parametrize(
     ("milliseconds", "expected"),
     [
-        (0.04, "0.0 ms"),
+        (0.0, "0.1 ms"),
         (0.44, "0.4 ms"),
+        (0.96, "1 ms"),
         (3.2, "3 ms"),
         (999.4, "999 ms"),
         (999.6, "1.0 s"),
