@@ -36,7 +36,7 @@ def test_cancelled_inside_a_long_prefill() -> None:
 
     The same long prompt before and after gives the same text, so the interruption left nothing.
     """
-    with llama_worker("--threads", "2") as (worker, _):
+    with llama_worker() as (worker, _):
         expected, whole = worker.generate(LONG, max_new_tokens=8)
         assert whole["prompt_tokens"] > 3000
 

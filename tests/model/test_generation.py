@@ -9,7 +9,7 @@ from tests.model.worker import chat, is_terminal, llama_worker
 pytestmark = pytest.mark.model
 
 QUESTION = chat("Why is the sky blue?")
-COUNTING = "one, two, three, four, five, six, seven, " * 20 + "one, two,"
+COUNTING = "one, two, three, four, five, six, seven, " * 8 + "one, two,"
 
 
 def test_ready_line_describes_the_model() -> None:
@@ -109,21 +109,21 @@ def test_top_k_of_one_is_greedy() -> None:
     assert greedy == single
 
 
-@pytest.mark.parametrize("batch", ["1", "50", "64", "512"])
+@pytest.mark.parametrize("batch", ["1", "50", "512"])
 def test_batch_boundaries_do_not_change_the_text(batch: str) -> None:
     """A prompt longer than a batch is read in several, and means the same."""
     with llama_worker("--batch", batch, "--ubatch", batch) as (worker, _):
         text, done = worker.generate(COUNTING, max_new_tokens=6)
 
     assert text.startswith(" three, four, five")
-    assert done["prompt_tokens"] > 256
+    assert done["prompt_tokens"] > 2 * 50
 
 
 def test_a_prompt_over_the_context_is_refused() -> None:
     """Such a prompt is an error before any work, and the worker goes on serving."""
     with llama_worker("--ctx", "256") as (worker, ready):
         assert ready["model"]["context_length"] == 256
-        _, refused = worker.generate(COUNTING)
+        _, refused = worker.generate(COUNTING * 3)
         text, done = worker.generate(QUESTION, max_new_tokens=8)
 
     assert "256" in refused["error"]
