@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -58,6 +59,7 @@ for _command in (status, pools, workers, generate, cancel, reload, events):
 
 def main() -> int:
     """Run one command and return its exit status."""
+    _fill_standard_streams()
     try:
         # The commands return their exit codes, so click must not exit on its own.
         return int(cli.main(prog_name=PROGRAM, standalone_mode=False) or ExitCode.DONE)
@@ -66,3 +68,10 @@ def main() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
+
+
+def _fill_standard_streams() -> None:
+    """Open what the shell has closed (``>&-``), before a socket takes the number of our output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - for good

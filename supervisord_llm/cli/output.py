@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 
 import trio
 
+from supervisord_llm.errors import SupervisordError
+
 PIPE_ROOM = 4096
 """Bytes that a pipe takes whole when it is writable: PIPE_BUF on Linux."""
 
@@ -27,15 +29,21 @@ def printable(text: str) -> str:
     return text.translate(_PRINTABLE)
 
 
+class OutputError(SupervisordError):
+    """Standard output does not take what is written, for example because a disk is full."""
+
+
 class Output:
     """Standard output, written as text arrives."""
 
     def __init__(self) -> None:
-        self.is_terminal = sys.stdout.isatty()
         self._encoding = sys.stdout.encoding or "utf-8"
 
     async def write(self, text: str) -> None:
-        """Write all of it; `BrokenPipeError` when nobody reads any more."""
+        """Write all of it.
+
+        `BrokenPipeError` when nobody reads any more, `OutputError` when it cannot be written.
+        """
         sys.stdout.flush()
         descriptor = sys.stdout.fileno()
         rest = memoryview(text.encode(self._encoding, "replace"))
@@ -45,6 +53,10 @@ class Output:
                 rest = rest[os.write(descriptor, rest[:PIPE_ROOM]) :]
             except BlockingIOError:  # somebody else filled it, and made it non-blocking
                 continue
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise OutputError(f"cannot write the output: {error.strerror}") from error
 
 
 async def _wait_writable(descriptor: int) -> None:
@@ -57,7 +69,7 @@ async def _wait_writable(descriptor: int) -> None:
 def duration(milliseconds: float) -> str:
     """A duration as prose says it: ``0.4 ms``, ``37 ms``, ``2.1 s``."""
     if milliseconds < 0.1:  # a zero would look like a fault of the measurement
-        return "0.1 ms"
+        return "<0.1 ms"
     if milliseconds < 0.95:
         return f"{milliseconds:.1f} ms"
     if milliseconds < 999.5:

@@ -7,7 +7,9 @@ raise on purpose ends here, in one place, as one line on standard error.
 from __future__ import annotations
 
 import functools
+import io
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -47,7 +49,15 @@ class Session:
         self._socket = socket
         self.as_json = as_json
         self.out = output.Output()
-        self._console = Console(markup=False, highlight=False, emoji=False)
+        # Rich renders into memory only: by itself it would end the process where a reader has gone
+        # and block where one has paused.
+        self._console = Console(
+            file=io.StringIO(),
+            force_terminal=True if sys.stdout.isatty() else None,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
         self._errors = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
     def client(self) -> Client:
@@ -56,8 +66,6 @@ class Session:
 
     async def print(self, *parts: Table | Text) -> None:
         """Print to standard output: coloured and wrapped at a terminal, else plain and whole."""
-        # Rich only renders: it would end the process where a reader has gone, and block where one
-        # has paused.
         with self._console.capture() as rendered:
             for part in parts:
                 self._console.print(part, soft_wrap=not self.fitted, crop=False)

@@ -41,20 +41,26 @@ def environment(socket: Path, **extra: str) -> dict[str, str]:
 _DECORATING = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "COLORTERM"}
 
 
-async def llmctl(socket: Path, *arguments: str, stdin: bytes | None = None, **extra: str) -> Done:
-    """Run a command to its end; without ``stdin`` it reads an empty one."""
-    run = trio.to_thread.run_sync(
+async def llmctl(
+    socket: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    stdout: int = subprocess.PIPE,
+    **extra: str,
+) -> Done:
+    """Run a command to its end, with these variables added to its environment."""
+    done = await trio.to_thread.run_sync(
         lambda: subprocess.run(
             [*ARGV, *arguments],
-            input=stdin or b"",
-            capture_output=True,
+            input=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             env=environment(socket, **extra),
             timeout=PATIENCE,
             check=False,
         )
     )
-    done = await run
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Done(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
 
 
 class Running:

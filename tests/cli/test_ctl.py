@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import trio
 
 from supervisord_llm import __version__
 from supervisord_llm.schema import Workers
-from tests.cli.command import Done, llmctl, started
+from tests.cli.command import ARGV, Done, environment, llmctl, started
 from tests.client import replies
 from tests.client.fake_daemon import Exchange, FakeDaemon
 
@@ -156,3 +157,16 @@ async def complete(socket: Path, typed: list[str]) -> list[str]:
     )
     assert "" == done.err
     return [line.split(",")[1] for line in done.out.splitlines() if line]
+
+
+async def test_closed_standard_streams_do_no_harm(daemon: FakeDaemon) -> None:
+    """No output is written into the connection to the daemon by mistake."""
+    daemon.answer("GET /api/v1/status", replies.STATUS)
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *ARGV, "status", "--json"]
+
+    code = await trio.to_thread.run_sync(
+        lambda: subprocess.run(shell, env=environment(daemon.socket), check=False).returncode
+    )
+
+    assert 0 == code
+    assert ["GET /api/v1/status"] == daemon.asked

@@ -8,7 +8,7 @@ from supervisord_llm.cli.output import duration, printable, size, span
 @pytest.mark.parametrize(
     ("milliseconds", "expected"),
     [
-        (0.0, "0.1 ms"),
+        (0.0, "<0.1 ms"),
         (0.44, "0.4 ms"),
         (0.96, "1 ms"),
         (3.2, "3 ms"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+import trio
 
 from supervisord_llm.core.words import SlotState
 from supervisord_llm.schema import ModelInfo, Pools, Status
@@ -84,3 +85,16 @@ async def test_a_terminal_gets_colours(daemon: FakeDaemon) -> None:
 
     assert "\x1b[32myes" in done.out
     assert "\x1b[36mbusy=1\x1b[0m" in done.out
+
+
+async def test_a_full_disk_is_told(daemon: FakeDaemon) -> None:
+    """What cannot be written is a failure, in one line."""
+    daemon.answer("GET /api/v1/status", replies.STATUS)
+
+    async with await trio.open_file("/dev/full", "wb") as full:
+        done = await llmctl(daemon.socket, "status", stdout=full.fileno())
+
+    assert (1, "llmctl: cannot write the output: No space left on device\n") == (
+        done.code,
+        done.err,
+    )
