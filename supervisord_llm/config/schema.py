@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from supervisord_llm.config.units import DURATION_MAX, SIZE_MAX
+from supervisord_llm.config.units import CPU_MAX, DURATION_MAX, SIZE_MAX
 from supervisord_llm.core.words import PoolName
 
 INT32_MAX = 2**31 - 1
@@ -29,18 +29,24 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=SIZE_MAX, extra={"unit": "size"})]
 BufferSize = Annotated[int, msgspec.Meta(ge=1024, le=2**30, extra={"unit": "size"})]
 """Bytes of something held in memory as a whole: 1 KiB to 1 GiB."""
 
-Cpus = Annotated[tuple[int, ...], msgspec.Meta(min_length=1, extra={"unit": "cpus"})]
+Cpus = Annotated[
+    tuple[Annotated[int, msgspec.Meta(ge=0, le=CPU_MAX)], ...],
+    msgspec.Meta(min_length=1, extra={"unit": "cpus"}),
+]
 """Core numbers; ``"0-3,8"`` or ``[0, 1, 2, 3, 8]`` in the file."""
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=INT32_MAX)]
 """At least one."""
 
 Strings = tuple[str, ...]
-Environment = dict[str, str]
+Environment = dict[str, Annotated[str, msgspec.Meta(extra={"secret": True})]]
+"""Variables by name. Their values may be secrets, so no message and no dump shows them."""
 
 Argv = Annotated[
     tuple[str, ...],
-    msgspec.Meta(min_length=1, extra={"example": '["sllm-llama-worker", "--model", "FILE"]'}),
+    msgspec.Meta(
+        min_length=1, extra={"wanted": 'a list, such as ["sllm-llama-worker", "--model", "FILE"]'}
+    ),
 ]
 """A program and its arguments."""
 
@@ -76,7 +82,12 @@ class ListenConfig(_Table, frozen=True, kw_only=True):
 
     address: str = "unix:{runtime_dir}/control.sock"
     """``unix:`` and an absolute path of at most 107 bytes."""
-    mode: Annotated[str, msgspec.Meta(pattern="^0?[0-7]{3}$", extra={"example": '"0660"'})] = "0600"
+    mode: Annotated[
+        str,
+        msgspec.Meta(
+            pattern="^0?[0-7]{3}$", extra={"wanted": 'permissions in octal digits, such as "0660"'}
+        ),
+    ] = "0600"
     """The socket file's permissions, octal; who may write to it may use it."""
     owner: str = ""
     """The user who owns the socket file; empty leaves it to the daemon's."""

@@ -69,12 +69,13 @@ def parse_duration(text: str) -> float:
 def format_duration(seconds: float) -> str:
     """The duration in the largest unit in which it is a whole number; `parse_duration` inverts it.
 
-    Days are left out: ``24h`` is read faster than ``1d`` where all else is in hours.
+    Days are used from two of them on: ``24h`` is read faster than ``1d``.
     """
     exact = Decimal(repr(float(seconds)))
-    for unit in ("h", "m", "s", "ms"):
+    for unit in ("d", "h", "m", "s", "ms"):
         count = exact / _DURATION_UNITS[unit]
-        if count == count.to_integral_value() and (count or unit == "s"):
+        least = {"d": 2, "s": 0}.get(unit, 1)
+        if count == count.to_integral_value() and count >= least:
             return f"{count:.0f}{unit}"
     return f"{exact:f}s"
 

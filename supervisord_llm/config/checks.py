@@ -1,0 +1,144 @@
+"""What no key can get wrong alone: names, lengths, contradictions, and text with a meaning."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from supervisord_llm.config.placeholders import SLOT_FACTS, fill, folders
+from supervisord_llm.config.problems import Problems, join
+from supervisord_llm.config.schema import Config, ListenConfig, PoolConfig
+from supervisord_llm.config.units import format_duration, show
+from supervisord_llm.errors import OperatorError
+
+SUN_PATH_MAX = 107
+"""Bytes of a path in ``sockaddr_un``, its final zero byte excluded (unix(7))."""
+
+_POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_RESERVED = frozenset({
+    "EXECUTORCH_LLM_WORKER_CONTROL_FD",
+    "SUPERVISORD_LLM_HEARTBEAT_MS",
+    "SUPERVISORD_LLM_PROTOCOL",
+    "SUPERVISORD_LLM_SLOT",
+    # What the service manager tells the daemon is not for workers: they could speak in its name.
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+})  # fmt: skip
+"""Variables of a worker that are the daemon's to set or to withhold."""
+
+Finding = tuple[str, tuple[str, ...], str]
+"""The key that is named, the keys that it depends on, and the sentence."""
+
+
+def check(config: Config, environ: Mapping[str, str], problems: Problems) -> None:
+    """Record what is wrong between keys, unless one of these keys is unusable by itself.
+
+    Args:
+        config: with addresses and ``state_dir`` filled in, those of other text not.
+        environ: for the folders among the placeholders.
+        problems: takes what is wrong, and knows what was.
+    """
+    for name in config.pool:
+        if not _POOL_NAME.fullmatch(name):
+            text = "write 1 to 63 of a-z, 0-9, - and _, beginning with a letter or a digit"
+            problems.add(join("pool", name), f"cannot be a pool's name; {text}")
+    for path, others, text in _findings(config, environ):
+        if not problems.touch((path, *others)):
+            problems.add(path, text)
+
+
+def _findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    if not os.path.isabs(config.daemon.state_dir):  # noqa: PTH117 - "" is no path
+        shown = show(config.daemon.state_dir)
+        yield "daemon.state_dir", (), f"cannot use {shown}: relative; write an absolute path"
+    seen: dict[str, int] = {}
+    for index, listen in enumerate(config.listen):
+        path = f"listen[{index}]"
+        yield from _listen_findings(path, listen)
+        first = seen.setdefault(os.path.normpath(listen.address), index)
+        if first != index:
+            text = (
+                f"cannot listen on {show(listen.address)}: listen[{first}] does; give each its own"
+            )
+            yield f"{path}.address", (f"listen[{first}].address",), text
+    if not config.pool:
+        yield "pool", (), "cannot start without a pool; write a table [pool.NAME] with a command"
+    for name, pool in config.pool.items():
+        path = join("pool", name)
+        yield from _pool_findings(path, pool)
+        yield from _text_findings(path, pool, environ)
+
+
+def _listen_findings(path: str, listen: ListenConfig) -> Iterator[Finding]:
+    address, where = listen.address, f"{path}.address"
+    socket = address.removeprefix("unix:")
+    length = len(os.fsencode(socket))
+    if socket == address or not os.path.isabs(socket):  # noqa: PTH117 - text that may be anything
+        text = f'cannot listen on {show(address)}; write "unix:" and the absolute path of a socket'
+        yield where, (), text
+    elif length > SUN_PATH_MAX:
+        text = (
+            f"cannot listen on {show(address)}: the path has {length} bytes, and a Unix socket's "
+            f"may have {SUN_PATH_MAX}; choose a shorter one"
+        )
+        yield where, (), text
+    if len(set(listen.serve)) < len(listen.serve):
+        yield f"{path}.serve", (), "cannot serve a group twice; name each once"
+
+
+def _pool_findings(path: str, pool: PoolConfig) -> Iterator[Finding]:
+    workers = (f"{path}.workers",)
+    if pool.min_ready > pool.workers:
+        text = f"cannot be reached: {pool.min_ready} of {pool.workers} workers; write at most that"
+        yield f"{path}.min_ready", workers, text
+    if pool.per_slot_env and len(pool.per_slot_env) != pool.workers:
+        yield f"{path}.per_slot_env", workers, _wrong_length(len(pool.per_slot_env), pool, "table")
+    cpus = pool.limits.cpus
+    if cpus != "auto" and len(cpus) != pool.workers:
+        yield f"{path}.limits.cpus", workers, _wrong_length(len(cpus), pool, "list of cores")
+    restart = pool.restart
+    if restart.backoff_max < restart.backoff_initial:
+        text = (
+            f'cannot be "{format_duration(restart.backoff_max)}", less than backoff_initial; '
+            f'write at least "{format_duration(restart.backoff_initial)}"'
+        )
+        yield f"{path}.restart.backoff_max", (f"{path}.restart.backoff_initial",), text
+
+
+def _wrong_length(length: int, pool: PoolConfig, what: str) -> str:
+    entries = "1 entry" if length == 1 else f"{length} entries"
+    return (
+        f"cannot use {entries} for workers = {pool.workers}; write one {what} per worker, or none"
+    )
+
+
+def _text_findings(path: str, pool: PoolConfig, environ: Mapping[str, str]) -> Iterator[Finding]:
+    if pool.command and not pool.command[0]:
+        yield f"{path}.command[0]", (), "cannot be empty; write the program to run"
+    texts = [(f"{path}.command[{i}]", text, False) for i, text in enumerate(pool.command)]
+    tables = [(f"{path}.env", pool.env)]
+    tables += [(f"{path}.per_slot_env[{i}]", table) for i, table in enumerate(pool.per_slot_env)]
+    for where, table in tables:
+        for name, text in table.items():
+            texts.append((join(where, name), text, True))
+            yield from _variable_findings(join(where, name), name)
+    for index, name in enumerate(pool.pass_env):
+        yield from _variable_findings(f"{path}.pass_env[{index}]", name)
+    known = {**folders(environ), **dict.fromkeys(SLOT_FACTS, lambda: "0")}
+    for where, text, secret in texts:
+        try:
+            fill(text, known, secret=secret)
+        except (ValueError, OperatorError) as error:
+            yield where, (), str(error)
+
+
+def _variable_findings(where: str, name: str) -> Iterator[Finding]:
+    if not name or "=" in name or "\0" in name:
+        yield where, (), "cannot be a variable's name; write one that is not empty and has no ="
+    elif name in _RESERVED:
+        yield where, (), f"cannot be given to workers: {name} is the daemon's own; remove it"
