@@ -1,0 +1,435 @@
+"""The golden table of the slot."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from supervisord_llm.core import slot
+from supervisord_llm.core.restart import History
+from supervisord_llm.core.slot import (
+    ExitedWorker,
+    Next,
+    Offer,
+    Spawn,
+    State,
+    TellQuarantined,
+    TellRestart,
+    TellResumed,
+)
+from supervisord_llm.core.words import SlotState
+from tests.core.golden import (
+    Expected,
+    Sample,
+    cannot,
+    differences,
+    goes,
+    ignores,
+    stays,
+    unexamined,
+)
+from tests.core.slot_rows import (
+    ASSIGNED,
+    CANCEL,
+    CONDEMNED,
+    ELAPSED,
+    EXIT,
+    EXIT_SEEN,
+    GENTLY,
+    GONE,
+    HARD,
+    NOW,
+    POLICY,
+    READY,
+    RELEASED,
+    RELEASED_CANCELLED,
+    RELOAD,
+    SPAWN_FAILED,
+    STALL,
+    START,
+    STOP,
+    THREE_FAILURES,
+    TWO_FAILURES,
+    drains,
+    idle_or_busy,
+    parks,
+    serving,
+    spawns,
+    state,
+    stops,
+    waits,
+)
+
+CONDEMNS = goes(SlotState.QUARANTINED, TellQuarantined(STALL), HARD, reason="token_stall")
+FALLS = goes(SlotState.QUARANTINED, TellQuarantined(EXIT), ExitedWorker(), reason="unexpected_exit")
+UNFIT: dict[object, Expected] = {CONDEMNED: CONDEMNS, EXIT_SEEN: FALLS}
+DRAINS_IDLE: dict[object, Expected] = {
+    RELOAD: drains(GENTLY, event=RELOAD),
+    STOP: drains(GENTLY, event=STOP),
+}
+DRAINS_WORK: dict[object, Expected] = {
+    RELOAD: drains(event=RELOAD),
+    STOP: drains(event=STOP),
+}
+SERVING_ANSWERS: dict[object, Expected] = {
+    **UNFIT,
+    **ignores(START, ELAPSED),
+    **cannot(SPAWN_FAILED, READY, GONE),
+}
+DOWN_ANSWERS: dict[object, Expected] = {
+    **ignores(CONDEMNED),
+    **cannot(SPAWN_FAILED, READY, ASSIGNED, RELEASED, RELEASED_CANCELLED, CANCEL, EXIT_SEEN, GONE),
+}
+RESUMES = spawns(TellResumed(), reason=None, history=History())
+
+STARTING = [
+    Sample(
+        "starting",
+        state(SlotState.STARTING, reason="unexpected_exit"),
+        {
+            **UNFIT,
+            READY: goes(SlotState.READY, Offer(), capacity=2, ready_since=NOW, reason=None),
+            SPAWN_FAILED: waits(2, 2.0, "spawn_failed", 900.0),
+            RELOAD: drains(HARD, event=RELOAD),
+            STOP: drains(HARD, event=STOP),
+            **ignores(START, ELAPSED),
+            **cannot(ASSIGNED, RELEASED, RELEASED_CANCELLED, CANCEL, GONE),
+        },
+    ),
+    Sample(
+        "starting for the first time",
+        state(SlotState.STARTING, history=History()),
+        {SPAWN_FAILED: waits(1, 1.0, "spawn_failed")},
+    ),
+    Sample(
+        "starting after three failures",
+        state(SlotState.STARTING, history=THREE_FAILURES),
+        {SPAWN_FAILED: parks("spawn_failed")},
+    ),
+]
+
+IN_SERVICE = [
+    Sample(
+        "ready, one at a time",
+        serving(SlotState.READY, capacity=1),
+        {
+            **SERVING_ANSWERS,
+            **DRAINS_IDLE,
+            ASSIGNED: idle_or_busy(SlotState.BUSY, 1, 0),
+            **cannot(RELEASED, RELEASED_CANCELLED, CANCEL),
+        },
+    ),
+    Sample(
+        "ready, but for nothing",
+        serving(SlotState.READY, capacity=0),
+        cannot(ASSIGNED),
+    ),
+    Sample(
+        "busy, one at a time",
+        serving(SlotState.BUSY, capacity=1, in_flight=1),
+        {
+            **SERVING_ANSWERS,
+            **DRAINS_WORK,
+            RELEASED: idle_or_busy(SlotState.READY, 0, 0, Offer()),
+            CANCEL: idle_or_busy(SlotState.CANCELLING, 1, 1),
+            **cannot(ASSIGNED, RELEASED_CANCELLED),
+        },
+    ),
+    Sample(
+        "busy with one of two",
+        serving(SlotState.BUSY, capacity=2, in_flight=1),
+        {
+            **SERVING_ANSWERS,
+            **DRAINS_WORK,
+            ASSIGNED: idle_or_busy(SlotState.BUSY, 2, 0),
+            RELEASED: idle_or_busy(SlotState.READY, 0, 0, Offer()),
+            CANCEL: idle_or_busy(SlotState.BUSY, 1, 1),
+            **cannot(RELEASED_CANCELLED),
+        },
+    ),
+    Sample(
+        "busy with two of two, one of them being cancelled",
+        serving(SlotState.BUSY, capacity=2, in_flight=2, cancelling=1),
+        {
+            **SERVING_ANSWERS,
+            **DRAINS_WORK,
+            RELEASED: idle_or_busy(SlotState.BUSY, 1, 1, Offer()),
+            RELEASED_CANCELLED: idle_or_busy(SlotState.BUSY, 1, 0, Offer()),
+            CANCEL: idle_or_busy(SlotState.BUSY, 2, 2),
+            **cannot(ASSIGNED),
+        },
+    ),
+    Sample(
+        "busy with one of two, which is being cancelled",
+        serving(SlotState.BUSY, capacity=2, in_flight=1, cancelling=1),
+        {
+            ASSIGNED: idle_or_busy(SlotState.BUSY, 2, 1),
+            RELEASED_CANCELLED: idle_or_busy(SlotState.READY, 0, 0, Offer()),
+            **cannot(RELEASED, CANCEL),
+        },
+    ),
+    Sample(
+        "cancelling",
+        serving(SlotState.CANCELLING, capacity=1, in_flight=1, cancelling=1),
+        {
+            **SERVING_ANSWERS,
+            **DRAINS_WORK,
+            RELEASED_CANCELLED: idle_or_busy(SlotState.READY, 0, 0, Offer()),
+            **cannot(ASSIGNED, RELEASED, CANCEL),
+        },
+    ),
+]
+
+REDRAINS: dict[object, Expected] = {RELOAD: stays(), STOP: stays(next=Next.STOP)}
+ON_ITS_WAY_OUT: dict[object, Expected] = {
+    **ignores(START, READY, ELAPSED),
+    **cannot(SPAWN_FAILED, ASSIGNED),
+}
+
+
+def gone_answers(*, next_: Next, reason: str) -> dict[object, Expected]:
+    """What follows the reaping."""
+    if next_ is Next.STOP:
+        return {GONE: stops(reason), RELOAD: stays(), STOP: stays()}
+    return {GONE: spawns(reason=reason), **REDRAINS}
+
+
+DRAINING = [
+    *(
+        Sample(
+            f"draining without work, then {next_}",
+            serving(SlotState.DRAINING, capacity=1, next=next_, reason="reload"),
+            {
+                **ON_ITS_WAY_OUT,
+                **gone_answers(next_=next_, reason="reload"),
+                CONDEMNED: CONDEMNS,
+                EXIT_SEEN: stays(ExitedWorker()),
+                **cannot(RELEASED, RELEASED_CANCELLED, CANCEL),
+            },
+        )
+        for next_ in (Next.START, Next.STOP)
+    ),
+    Sample(
+        "draining one",
+        serving(SlotState.DRAINING, capacity=1, in_flight=1, next=Next.START, reason="reload"),
+        {
+            **ON_ITS_WAY_OUT,
+            **UNFIT,
+            **REDRAINS,
+            RELEASED: stays(GENTLY, in_flight=0),
+            CANCEL: stays(cancelling=1),
+            **cannot(RELEASED_CANCELLED),
+        },
+    ),
+    Sample(
+        "draining two, one of them being cancelled",
+        serving(
+            SlotState.DRAINING,
+            capacity=2,
+            in_flight=2,
+            cancelling=1,
+            next=Next.STOP,
+            reason="shutdown",
+        ),
+        {
+            **UNFIT,
+            RELEASED: stays(in_flight=1),
+            RELEASED_CANCELLED: stays(in_flight=1, cancelling=0),
+            CANCEL: stays(cancelling=2),
+        },
+    ),
+]
+
+
+def quarantined(**facts: object) -> State:
+    """A slot whose worker stalled with one request on it."""
+    changed = serving(SlotState.QUARANTINED, capacity=1, in_flight=1, reason="token_stall")
+    return msgspec.structs.replace(changed, **facts)
+
+
+QUARANTINED = [
+    *(
+        Sample(
+            f"quarantined, then {next_}",
+            quarantined(next=next_, in_flight=in_flight),
+            {
+                **ON_ITS_WAY_OUT,
+                **gone_answers(next_=next_, reason="token_stall"),
+                EXIT_SEEN: stays(ExitedWorker()),
+                **ignores(RELEASED, RELEASED_CANCELLED, CANCEL, CONDEMNED),
+            },
+        )
+        for next_ in (Next.START, Next.STOP)
+        for in_flight in (0, 1, 2)
+    ),
+    Sample(
+        "quarantined in service, for the first time",
+        quarantined(history=History()),
+        {
+            RELOAD: stays(next=Next.START),
+            STOP: stays(next=Next.STOP),
+            GONE: spawns(
+                TellRestart(1, 0.0, "token_stall"),
+                reason="token_stall",
+                restarts=3,
+                history=History(failures=(NOW,), streak=1),
+            ),
+        },
+    ),
+    Sample(
+        "quarantined in service, for the second time",
+        quarantined(),
+        {GONE: waits(2, 1.0, "token_stall", 900.0)},
+    ),
+    Sample(
+        "quarantined in service, for the third time",
+        quarantined(history=TWO_FAILURES),
+        {GONE: waits(3, 2.0, "token_stall", 900.0, 950.0)},
+    ),
+    Sample(
+        "quarantined after a healthy time in service",
+        quarantined(ready_since=970.0),
+        {
+            GONE: spawns(
+                TellRestart(1, 0.0, "token_stall"),
+                reason="token_stall",
+                restarts=3,
+                history=History(failures=(900.0, NOW), streak=1),
+            ),
+        },
+    ),
+    Sample(
+        "quarantined before it was ready",
+        quarantined(ready_since=None, capacity=0, in_flight=0, history=History()),
+        {GONE: waits(1, 1.0, "token_stall")},
+    ),
+    Sample(
+        "quarantined once too often",
+        quarantined(history=THREE_FAILURES),
+        {GONE: parks("token_stall")},
+    ),
+    Sample(
+        "quarantined for no known reason",
+        quarantined(reason=None),
+        {GONE: waits(2, 1.0, "unknown", 900.0)},
+    ),
+]
+
+DOWN = [
+    Sample(
+        "in backoff, the next start is due",
+        state(SlotState.BACKOFF, reason="token_stall", next_start_at=NOW),
+        {
+            **DOWN_ANSWERS,
+            ELAPSED: spawns(reason="token_stall"),
+            RELOAD: spawns(reason="reload"),
+            STOP: stops("shutdown"),
+            **ignores(START),
+        },
+    ),
+    Sample(
+        "in backoff, woken for an earlier one",
+        state(SlotState.BACKOFF, reason="token_stall", next_start_at=NOW + 0.5),
+        ignores(ELAPSED),
+    ),
+    Sample(
+        "in backoff without a time",
+        state(SlotState.BACKOFF, reason="token_stall"),
+        ignores(ELAPSED),
+    ),
+    Sample(
+        "parked",
+        state(SlotState.PARKED, reason="token_stall", history=THREE_FAILURES),
+        {
+            **DOWN_ANSWERS,
+            START: RESUMES,
+            RELOAD: RESUMES,
+            STOP: stops("shutdown"),
+            **ignores(ELAPSED),
+        },
+    ),
+    Sample(
+        "stopped",
+        state(SlotState.STOPPED, reason="shutdown", history=THREE_FAILURES),
+        {
+            **DOWN_ANSWERS,
+            START: spawns(reason=None),
+            RELOAD: RESUMES,
+            **ignores(STOP, ELAPSED),
+        },
+    ),
+    Sample(
+        "stopped, never started",
+        State(policy=POLICY),
+        {
+            START: goes(SlotState.STARTING, Spawn(1), generation=1),
+        },
+    ),
+    *(
+        Sample(
+            f"{kind}, with a start time left behind",
+            state(kind, next_start_at=NOW),
+            ignores(ELAPSED),
+        )
+        for kind in SlotState
+        if kind is not SlotState.BACKOFF
+    ),
+]
+
+# No history leads to these: the row has to answer by itself, whatever the state claims.
+MISCOUNTED = [
+    *(
+        Sample(
+            f"{kind}, though it counts work",
+            serving(kind, capacity=3, in_flight=2, cancelling=1),
+            cannot(RELEASED, RELEASED_CANCELLED, CANCEL),
+        )
+        for kind in (
+            SlotState.STARTING,
+            SlotState.READY,
+            SlotState.BACKOFF,
+            SlotState.PARKED,
+            SlotState.STOPPED,
+        )
+    ),
+    Sample(
+        "cancelling, though more may be cancelled",
+        serving(SlotState.CANCELLING, capacity=1, in_flight=2, cancelling=1),
+        cannot(CANCEL),
+    ),
+    *(
+        Sample(f"{kind}, though it counts no work", serving(kind, capacity=1), {EXIT_SEEN: FALLS})
+        for kind in (SlotState.BUSY, SlotState.CANCELLING)
+    ),
+]
+
+SAMPLES = [*STARTING, *IN_SERVICE, *DRAINING, *QUARANTINED, *DOWN, *MISCOUNTED]
+
+
+def test_every_cell_of_the_slot_answers_as_its_row_says() -> None:
+    """Next state and effects are those of the rows, in the order of the rows."""
+    assert [] == differences(slot.TABLE, SAMPLES)
+
+
+def test_every_cell_of_the_slot_has_a_row() -> None:
+    """A new cell needs an expectation."""
+    assert [] == unexamined(slot.TABLE, SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "expected"),
+    [
+        (serving(SlotState.READY, capacity=1), True),
+        (serving(SlotState.READY, capacity=0), False),
+        (serving(SlotState.BUSY, capacity=2, in_flight=1), True),
+        (serving(SlotState.BUSY, capacity=2, in_flight=2), False),
+        *(
+            (serving(kind, capacity=2, in_flight=1), False)
+            for kind in SlotState
+            if kind not in (SlotState.READY, SlotState.BUSY)
+        ),
+    ],
+)
+def test_only_a_fit_slot_with_room_takes_work(sampled: State, *, expected: bool) -> None:
+    """Ready or busy, and below its capacity."""
+    assert expected == sampled.takes_work
