@@ -1,0 +1,413 @@
+"""A pool without processes: the core's machines, a virtual clock, and workers that follow a script.
+
+Everything that the runtime does with pipes, signals and tasks is done here by entries in one list
+of due acts, in the order of their times, so that a whole history of faults takes microseconds and
+is the same each time. Only what the machines say is performed; there is no judgement here either.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from supervisord_llm.core import admission, cancellation, escalation, ledger, restart, slot
+from supervisord_llm.core.effects import Arm, Elapsed
+from supervisord_llm.core.words import (
+    CancelledBy,
+    FailureReason,
+    FinishReason,
+    QuarantineReason,
+    RequestId,
+    SlotName,
+    SlotState,
+    Usage,
+)
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """How one generation's worker behaves; delays in seconds, ``None`` for never."""
+
+    load: float = 1.0
+    prefill: float = 0.5
+    decode: float = 1.0
+    heeds_cancel: float | None = 0.1
+    """After a frame: how soon it ends the request."""
+    pipe_breaks: bool = False
+    heeds_close: float | None = 0.1
+    heeds_term: float | None = 0.1
+    heeds_kill: float | None = 0.1
+    exits_after: float | None = None
+    """By itself, counted from its spawn."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether it does no more than it is asked for, and that in time."""
+        return self.exits_after is None and not self.pipe_breaks and self.heeds_cancel is not None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool's configuration, as far as the core knows it."""
+
+    terms: cancellation.Terms
+    graces: escalation.Graces
+    policy: restart.Policy
+    limits: admission.Limits
+
+
+class Request:
+    """One request: its ledger, and when it was sealed."""
+
+    def __init__(self, id_: RequestId, now: float) -> None:
+        self.id = id_
+        self.state = ledger.State(accepted_at=now)
+        self.seals: list[tuple[float, ledger.Record]] = []
+        self.overs = 0
+        self.held_by: Worker | None = None
+        self.was_on: Worker | None = None
+
+
+class Worker:
+    """One process, and what is asked of it."""
+
+    def __init__(self, of: Slot, generation: int, script: Script, now: float) -> None:
+        self.of = of
+        self.generation = generation
+        self.script = script
+        self.spawned_at = now
+        self.exited = False
+        self.reaped = False
+        self.condemned_at: float | None = None
+        self.unreapable_at: float | None = None
+        self.restart_delay = 0.0
+        """How long the slot waits after it, as was told."""
+        self.ladder = escalation.State(graces=of.settings.graces)
+        self.requests: dict[RequestId, Request] = {}
+        self.cancellations: dict[RequestId, cancellation.State] = {}
+        self.decoding: set[RequestId] = set()
+
+
+class Slot:
+    """One slot's machine and its worker."""
+
+    def __init__(self, name: SlotName, settings: Settings, scripts: Sequence[Script]) -> None:
+        self.name = name
+        self.settings = settings
+        self.scripts = scripts
+        self.state = slot.State(policy=settings.policy)
+        self.worker: Worker | None = None
+        self.workers: list[Worker] = []
+
+
+class Pool:
+    """Slots, a queue, and the clock that moves all of it."""
+
+    def __init__(self, settings: Settings, scripts: Sequence[Sequence[Script]]) -> None:
+        self.now = 0.0
+        self.settings = settings
+        self.slots = [Slot(f"p.{index}", settings, each) for index, each in enumerate(scripts)]
+        self.requests: dict[RequestId, Request] = {}
+        self.refused = 0
+        self._waiting: list[admission.Waiting] = []
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._armed: dict[object, int] = {}
+        self._order = itertools.count()
+        self._acts: deque[Callable[[], None]] = deque()
+        self._running = False
+        for each in self.slots:
+            self._step_slot(each, slot.StartAsked(0.0))
+
+    # Time ---------------------------------------------------------------------------------------
+
+    def at(self, time: float, act: Callable[[], None]) -> int:
+        """Do ``act`` at this time; what was due there before comes first."""
+        number = next(self._order)
+        heapq.heappush(self._due, (max(time, self.now), number, act))
+        return number
+
+    def run(self, until: float) -> None:
+        """Let time pass."""
+        while self._due and self._due[0][0] <= until:
+            self.now, _, act = heapq.heappop(self._due)
+            self._turn(act)
+        self.now = max(self.now, until)
+
+    def _turn(self, act: Callable[[], None]) -> None:
+        self._acts.append(act)
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._acts:
+                self._acts.popleft()()
+        finally:
+            self._running = False
+
+    def _arm(self, key: object, arm: Arm, fire: Callable[[Elapsed], None]) -> None:
+        def act() -> None:
+            if self._armed.get(key) == number:
+                fire(Elapsed(arm.timer, arm.armed_in, self.now))
+
+        number = self.at(arm.at, act)
+        self._armed[key] = number
+
+    def _later(self, delay: float | None, act: Callable[[], None]) -> None:
+        if delay is not None:
+            self.at(self.now + delay, act)
+
+    # Wishes -------------------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """Accept a request, or refuse it."""
+        states = [each.state.kind for each in self.slots]
+        limits = self.settings.limits
+        if admission.refusal(len(self._waiting), limits, states, stopping=False):
+            self.refused += 1
+            return
+        request = Request(f"req_{len(self.requests)}", self.now)
+        self.requests[request.id] = request
+        self._waiting.append(admission.Waiting(request.id, self.now))
+        self._turn(self._offer)
+        self.at(self.now + limits.queue_timeout, self._expire)
+
+    def cancel(self, index: int, by: CancelledBy) -> None:
+        """Ask for the end of the request with this number, if there is one."""
+        request = self.requests.get(f"req_{index}")
+        if request is not None:
+            self._post(request, ledger.CancelAsked(self.now, by))
+
+    def drain(self, then: slot.Next) -> None:
+        """Reload or stop every slot."""
+        for each in self.slots:
+            self._step_slot(each, slot.DrainAsked(self.now, then, "reload"))
+
+    # Queue --------------------------------------------------------------------------------------
+
+    def _offer(self) -> None:
+        loads = [
+            admission.SlotLoad(
+                each.name, each.state.takes_work, each.state.in_flight, each.state.capacity
+            )
+            for each in self.slots
+        ]
+        for decided in admission.assign(self._waiting, loads):
+            chosen = next(each for each in self.slots if each.name == decided.slot)
+            self._withdraw(decided.request)
+            self._assign(self.requests[decided.request], chosen)
+
+    def _expire(self) -> None:
+        for each in admission.expired(self._waiting, self.settings.limits, self.now):
+            self._post(self.requests[each], ledger.QueueExpired(self.now))
+
+    def _down(self) -> None:
+        if not admission.can_ever_serve([each.state.kind for each in self.slots]):
+            for entry in list(self._waiting):
+                self._post(self.requests[entry.request], ledger.PoolLost(self.now, "parked"))
+
+    def _withdraw(self, id_: RequestId) -> None:
+        self._waiting = [entry for entry in self._waiting if entry.request != id_]
+
+    # Requests -----------------------------------------------------------------------------------
+
+    def _assign(self, request: Request, to: Slot) -> None:
+        worker = to.worker
+        assert worker is not None
+        assert worker.condemned_at is None, "work for an unfit worker"
+        assert not worker.exited or to.state.takes_work
+        self._step_slot(to, slot.Assigned(self.now))
+        request.held_by = request.was_on = worker
+        worker.requests[request.id] = request
+        self._post(request, ledger.Assigned(self.now))
+        script = worker.script
+        self._later(script.prefill, lambda: self._output(worker, request))
+        self._later(
+            script.prefill + script.decode, lambda: self._done(worker, request, cancelled=False)
+        )
+
+    def _output(self, worker: Worker, request: Request) -> None:
+        if worker.exited or worker.condemned_at is not None or request.id not in worker.requests:
+            return
+        self._post(request, ledger.FirstOutput(self.now))
+        worker.decoding.add(request.id)
+        if request.id in worker.cancellations:
+            self._step_cancellation(worker, request, cancellation.Decoding(self.now))
+
+    def _done(self, worker: Worker, request: Request, *, cancelled: bool) -> None:
+        if worker.exited or request.id not in worker.requests:
+            return
+        if worker.condemned_at is not None:
+            # A shell need not tell this to the slot; if it does, it must bring nobody back.
+            self._step_slot(worker.of, slot.Released(self.now, was_cancelling=False))
+            return
+        was_cancelling = request.id in worker.cancellations
+        if was_cancelling:
+            self._step_cancellation(worker, request, cancellation.Terminal(self.now))
+            del worker.cancellations[request.id]
+        del worker.requests[request.id]
+        request.held_by = None
+        reason = FinishReason.STOP
+        done = ledger.Done(now=self.now, cancelled=cancelled, finish_reason=reason, usage=Usage())
+        self._post(request, done)
+        self._step_slot(worker.of, slot.Released(self.now, was_cancelling))
+
+    def _post(self, request: Request, event: object) -> None:
+        request.state, effects = ledger.step(request.state, event)
+        for effect in effects:
+            match effect:
+                case ledger.Seal(record):
+                    request.seals.append((self.now, record))
+                case ledger.Withdraw():
+                    self._withdraw(request.id)
+                case ledger.AskWorker():
+                    self._ask(request)
+                case ledger.Over():
+                    request.overs += 1
+                case _:
+                    pass  # an announcement
+
+    def _ask(self, request: Request) -> None:
+        worker = request.held_by
+        assert worker is not None
+        self._step_slot(worker.of, slot.CancelBegan(self.now))
+        worker.cancellations[request.id], effects = cancellation.begin(
+            self.now, self.settings.terms, decoding=request.id in worker.decoding
+        )
+        self._perform_cancellation(worker, request, effects)
+
+    # Cancellations ------------------------------------------------------------------------------
+
+    def _step_cancellation(self, worker: Worker, request: Request, event: object) -> None:
+        if request.id not in worker.cancellations:
+            return
+        state, effects = cancellation.step(worker.cancellations[request.id], event)
+        worker.cancellations[request.id] = state
+        self._perform_cancellation(worker, request, effects)
+
+    def _perform_cancellation(
+        self, worker: Worker, request: Request, effects: Sequence[cancellation.Effect]
+    ) -> None:
+        for effect in effects:
+            match effect:
+                case cancellation.WriteFrame():
+                    self._turn(lambda: self._write(worker, request))
+                case Arm(timer=timer):
+                    self._arm(
+                        (worker, request, timer),
+                        effect,
+                        lambda elapsed: self._step_cancellation(worker, request, elapsed),
+                    )
+                case cancellation.Answer():
+                    self._post(request, ledger.GraceMissed(self.now))
+                case cancellation.Condemn(reason):
+                    self._step_slot(worker.of, slot.Condemned(self.now, reason))
+                case _:
+                    pass  # an announcement
+
+    def _write(self, worker: Worker, request: Request) -> None:
+        if worker.script.pipe_breaks:
+            self._step_cancellation(worker, request, cancellation.PipeBroken(self.now))
+            return
+        self._step_cancellation(worker, request, cancellation.FrameTaken(self.now))
+        self._later(worker.script.heeds_cancel, lambda: self._done(worker, request, cancelled=True))
+
+    # Slots --------------------------------------------------------------------------------------
+
+    def _step_slot(self, of: Slot, event: object) -> None:
+        of.state, effects = slot.step(of.state, event)
+        for effect in effects:
+            match effect:
+                case slot.Spawn(generation):
+                    self._spawn(of, generation)
+                case slot.StopWorker(gently):
+                    kind = escalation.StopAsked if gently else escalation.Condemned
+                    self._step_ladder(self._worker(of), kind(self.now))
+                case slot.ExitedWorker():
+                    self._step_ladder(self._worker(of), escalation.Exited(self.now))
+                case slot.TellQuarantined(reason):
+                    self._lose(self._worker(of), reason)
+                case slot.TellRestart(delay=delay):
+                    self._worker(of).restart_delay = delay
+                case slot.Offer():
+                    self._turn(self._offer)
+                case slot.TellDown():
+                    self._turn(self._down)
+                case Arm():
+                    self._arm(of, effect, lambda elapsed: self._step_slot(of, elapsed))
+                case _:
+                    pass  # an announcement
+
+    def _worker(self, of: Slot) -> Worker:
+        assert of.worker is not None
+        return of.worker
+
+    def _spawn(self, of: Slot, generation: int) -> None:
+        assert of.worker is None or of.worker.reaped, "two workers in one slot"
+        index = min(len(of.workers), len(of.scripts) - 1)
+        worker = Worker(of, generation, of.scripts[index], self.now)
+        of.worker = worker
+        of.workers.append(worker)
+        self._later(worker.script.load, lambda: self._ready(worker))
+        self._later(worker.script.exits_after, lambda: self._exit(worker))
+
+    def _ready(self, worker: Worker) -> None:
+        if not worker.exited and not worker.reaped:
+            self._step_slot(worker.of, slot.ReadyHeard(self.now, 1))
+
+    def _exit(self, worker: Worker) -> None:
+        if not worker.exited:
+            worker.exited = True
+            self._step_slot(worker.of, slot.ExitSeen(self.now))
+
+    def _lose(self, worker: Worker, reason: QuarantineReason) -> None:
+        worker.condemned_at = self.now
+        for id_ in list(worker.cancellations):
+            self._step_cancellation(worker, worker.requests[id_], cancellation.WorkerGone(self.now))
+        for request in list(worker.requests.values()):
+            lost = ledger.WorkerLost(self.now, FailureReason.WORKER_QUARANTINED, reason.value)
+            self._post(request, lost)
+
+    # Ladder -------------------------------------------------------------------------------------
+
+    def _step_ladder(self, worker: Worker, event: object) -> None:
+        worker.ladder, effects = escalation.step(worker.ladder, event)
+        for effect in effects:
+            match effect:
+                case escalation.CloseStdin():
+                    self._later(worker.script.heeds_close, lambda: self._exit(worker))
+                case escalation.Terminate():
+                    self._later(worker.script.heeds_term, lambda: self._exit(worker))
+                case escalation.Kill():
+                    self._later(worker.script.heeds_kill, lambda: self._exit(worker))
+                case escalation.Reap():
+                    self._turn(lambda: self._reap(worker))
+                case escalation.TellUnreapable():
+                    assert worker.unreapable_at is None
+                    worker.unreapable_at = self.now
+                case Arm():
+                    self._arm(worker, effect, lambda elapsed: self._step_ladder(worker, elapsed))
+                case _:
+                    pass  # an announcement
+
+    def _reap(self, worker: Worker) -> None:
+        worker.reaped = True
+        self._step_ladder(worker, escalation.Reaped(self.now))
+        resolution = escalation.resolution(worker.ladder)
+        requests, worker.requests = worker.requests, {}
+        for request in requests.values():
+            request.held_by = None
+            self._post(request, ledger.Released(self.now, resolution))
+        self._step_slot(worker.of, slot.Gone(self.now, 0.5))
+
+    @property
+    def alive(self) -> list[Worker]:
+        """The workers that have not been reaped."""
+        return [worker for each in self.slots for worker in each.workers if not worker.reaped]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether every slot is down."""
+        down = (SlotState.PARKED, SlotState.STOPPED)
+        return all(each.state.kind in down for each in self.slots)
