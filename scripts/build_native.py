@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -171,7 +172,7 @@ def configure_and_build(
     )
     run_step(
         title,
-        [cmake, "--build", tree, "--target", target],
+        [ninja, "-C", str(tree), target],
         log=LOGS / f"{name}-build.log",
         remedy=_COMPILE_REMEDY,
         env={**os.environ, "NINJA_STATUS": "[%f/%t] "},
@@ -201,6 +202,7 @@ def main() -> int:
     parser.add_argument("--sanitize", choices=["none", "address", "thread"], default="none")
     parser.add_argument("--test", action="store_true", help="build and run the unit tests")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         build = Build(find_toolchain(), options.sanitize)
         if options.sanitize == "none":
@@ -213,6 +215,7 @@ def main() -> int:
         print(failure, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
         return 130
     return 0
 

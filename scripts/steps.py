@@ -50,13 +50,15 @@ def run_step(
         ) as process,
     ):
         assert process.stdout is not None
-        for line in process.stdout:
-            kept.write(line)
-            if (counter := _NINJA.match(line)) is None:
+        try:
+            for line in process.stdout:
+                kept.write(line)
                 tail.append(line.rstrip("\n"))
-            else:
-                tail.append(line.rstrip("\n")[:200])
-                progress.show(int(counter[1]), int(counter[2]))
+                if counter := _NINJA.match(line):
+                    progress.show(int(counter[1]), int(counter[2]))
+        except BaseException:  # a signal: what it started must not go on without it
+            process.terminate()
+            raise
         status = process.wait()
     progress.end()
     if status != 0:
