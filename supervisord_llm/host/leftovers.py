@@ -204,7 +204,8 @@ class WorkerRecords:
         """
         deadline = time.monotonic() + timeout
         pause = _ROUND_SECONDS
-        while left := list(_living(leftovers, tree.scan())):
+        left = list(leftovers)
+        while left := list(_living(left, tree.scan())):
             for leftover in left:
                 for facts in leftover.processes:
                     tree.send_signal(facts.pid, facts.start_time, signal.SIGKILL)

@@ -28,6 +28,7 @@ class Crashed:
         self.process = subprocess.Popen(
             ["sh", "-c", script],
             env={**os.environ, tree.SLOT_VARIABLE: mark},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
@@ -217,6 +218,58 @@ def test_a_worker_that_keeps_starting_processes_is_ended_with_all_of_them(
         assert records.end_leftovers(found.leftovers) == []
         group = [f for f in tree.scan().values() if f.pgrp == worker.process.pid and f.living]
         assert group == []
+
+
+@pytest.mark.parametrize("how", ["env -i", "env -i setsid"])
+def test_what_a_look_has_seen_stays_known_when_its_worker_ends_first(
+    records: WorkerRecords, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Once the worker is dead, neither descent nor the cleared environment leads to it."""
+    script = f"{how} sh -c 'echo $$; exec sleep 300' & wait"
+    with crashed(records, script) as worker:
+        assert worker.orphan is not None
+        reach = tree.send_signal
+        passed_over: set[int] = set()
+
+        def reach_the_leader_first(pid: int, start: int, number: signal.Signals) -> bool:
+            if pid != worker.process.pid and pid not in passed_over:
+                passed_over.add(pid)
+                return False
+            reached = reach(pid, start, number)
+            if pid == worker.process.pid:
+                worker.process.wait()
+            return reached
+
+        monkeypatch.setattr(tree, "send_signal", reach_the_leader_first)
+        assert records.end_leftovers(records.find_leftovers().leftovers) == []
+        assert not lives(worker.orphan)
+
+
+def test_what_a_worker_starts_at_its_very_end_is_found_by_its_group(
+    records: WorkerRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the signal: the group was the worker's own a moment ago."""
+    script = "echo $$; read line; env -i sh -c 'echo $$; exec sleep 300' & wait"
+    with crashed(records, script) as worker:
+        reach = tree.send_signal
+        started: list[tree.ProcessFacts] = []
+
+        def start_another_first(pid: int, start: int, number: signal.Signals) -> bool:
+            if not started:
+                assert worker.process.stdin is not None
+                assert worker.process.stdout is not None
+                worker.process.stdin.write(b"go\n")
+                worker.process.stdin.flush()
+                facts = tree.read(int(worker.process.stdout.readline()))
+                assert facts is not None
+                started.append(facts)
+            reached = reach(pid, start, number)
+            worker.process.wait()
+            return reached
+
+        monkeypatch.setattr(tree, "send_signal", start_another_first)
+        assert records.end_leftovers(records.find_leftovers().leftovers) == []
+        assert not lives(started[0])
 
 
 def test_what_does_not_end_is_told_and_stays_recorded(
