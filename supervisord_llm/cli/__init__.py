@@ -1,0 +1,1 @@
+"""What an operator types: ``supervisord-llm`` (``daemon``), and ``llmctl`` (``ctl``, the rest)."""

@@ -1,0 +1,158 @@
+"""``supervisord-llm``: runs the daemon, or checks a configuration and shows what it comes to."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+
+import click
+
+from supervisord_llm import __version__
+from supervisord_llm.config.dump import effective
+from supervisord_llm.config.launch import LaunchPlan, slot_launches
+from supervisord_llm.config.load import LoadedConfig, load
+from supervisord_llm.config.toml import render
+from supervisord_llm.config.units import format_cpus
+from supervisord_llm.errors import ConfigError, OperatorError
+
+PROGRAM = "supervisord-llm"
+CONFIG_VARIABLE = "SUPERVISORD_LLM_CONFIG"
+
+
+class ExitCode(IntEnum):
+    """What the exit status says."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    CONFIG = 78
+    """EX_CONFIG of sysexits.h: the configuration is invalid."""
+    INTERRUPTED = 130
+
+
+_EPILOG = """\b
+Examples:
+  supervisord-llm --config quickstart.toml
+  supervisord-llm check --config mine.toml
+
+\b
+Exit status: 0 stopped in order, or valid; 1 the machine did not allow it; 2 wrong usage;
+78 invalid configuration.
+"""
+
+_config = click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"The configuration, a TOML file; by default ${CONFIG_VARIABLE}.",
+)
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@_config
+@click.version_option(__version__, prog_name=PROGRAM)
+@click.pass_context
+def cli(context: click.Context, path: Path | None) -> int:
+    """Keep local LLM workers running, with cancellations that are bounded in time.
+
+    Without a command, runs the daemon.
+    """
+    context.obj = path
+    return ExitCode.DONE if context.invoked_subcommand else _run(_choose(context, path))
+
+
+@cli.command()
+@_config
+@click.pass_context
+def run(context: click.Context, path: Path | None) -> int:
+    """Run the daemon in the foreground.
+
+    The first SIGTERM or Ctrl-C lets running requests end for the configured time, the second
+    cancels them.
+    """
+    return _run(_choose(context, path))
+
+
+@cli.command()
+@_config
+@click.pass_context
+def check(context: click.Context, path: Path | None) -> int:
+    """Check a configuration and print what would run.
+
+    Prints, as TOML, every key with the value in force, and the command line of each slot. Values of
+    environment variables are not shown.
+    """
+    loaded = load(_choose(context, path), os.environ)
+    plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
+    for line in _report(loaded, plan):
+        # Paths may hold bytes that are no text.
+        click.echo(line.encode(errors="surrogateescape"))
+    for warning in [*loaded.warnings, *plan.warnings]:
+        click.echo(f"warning: {warning.message}; {warning.remedy}", err=True)
+    return ExitCode.DONE
+
+
+def _choose(context: click.Context, path: Path | None) -> Path:
+    given = path or context.find_root().obj
+    if given:
+        return Path(given)
+    if named := os.environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    raise click.UsageError(
+        f"cannot do anything without a configuration; give --config FILE, or set {CONFIG_VARIABLE}"
+    )
+
+
+def _run(path: Path) -> int:
+    loaded = load(path, os.environ)
+    # Imported late: checking a configuration needs none of what serving it does.
+    from supervisord_llm.daemon import main as run_daemon  # noqa: PLC0415
+
+    return run_daemon(loaded)
+
+
+def _report(loaded: LoadedConfig, plan: LaunchPlan) -> Iterator[str]:
+    """The configuration as TOML, and as comments in it what it comes to."""
+    yield f"# {loaded.path} is valid. In force:"
+    yield ""
+    yield render(effective(loaded.config))
+    yield "# What would run:"
+    for launch in plan.launches.values():
+        cores = "core" if len(launch.cpus) == 1 else "cores"
+        yield f"# {launch.slot} on {cores} {format_cpus(launch.cpus)}, nice {launch.nice}"
+        # A newline in an argument must not end the comment.
+        words = [word if word.isprintable() else repr(word) for word in launch.argv]
+        yield f"#   {shlex.join(words)}"
+        yield f"#   environment: {' '.join(sorted(launch.env))}"
+
+
+def main() -> int:
+    """Run one command and return the exit status."""
+    try:
+        return int(cli.main(prog_name=PROGRAM, standalone_mode=False) or ExitCode.DONE)
+    except ConfigError as error:
+        count = len(error.problems)
+        click.echo(f"{error.path}: {count} problem{'s' if count > 1 else ''}", err=True)
+        for problem in error.problems:
+            click.echo(f"  {problem}", err=True)
+        return ExitCode.CONFIG
+    except OperatorError as error:
+        click.echo(f"{PROGRAM}: {error}", err=True)
+        return ExitCode.FAILED
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # whoever read has seen enough; nothing is left to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
