@@ -61,7 +61,7 @@ def ending(outcome: Outcome, record: CancelRecord | None) -> str:
             elapsed = duration(record.elapsed_ms)
             return f"cancelled after {elapsed} (answered by {record.answered_by})"
         case Outcome.COMPLETED:
-            return "completed before the cancellation reached it"
+            return "completed all the same"
         case _:
             return str(outcome)
 

@@ -52,7 +52,7 @@ def _daemon(answer: Status) -> Text:
     return Text.assemble(
         (f"supervisord-llm {answer.version} ", "bold"),
         (answer.state, style),
-        f" for {span(answer.uptime_seconds)}, pid {answer.pid}, boot {answer.boot}\n",
+        f" for {span(answer.uptime_seconds)}, pid {answer.pid}\n",
         f"configuration {printable(answer.config)}\n",
     )
 

@@ -4,6 +4,10 @@ Short questions have bounded timeouts; streams have none, because a model may th
 its pool allows. A stream is an async context manager and not a bare async generator: leaving the
 block is what closes the connection, and closing it is what cancels the request, so neither may wait
 for a garbage collector.
+
+Every question has a connection of its own. On a Unix socket that costs a fraction of a millisecond;
+a kept connection may be closed by the daemon in the moment in which it is used again, and a prompt
+cannot be sent twice to find out.
 """
 
 from __future__ import annotations
@@ -74,10 +78,12 @@ class Client:
         self._http = httpx.AsyncClient(
             # No certificates are needed on a Unix socket; loading them costs 40 ms each time.
             transport=httpx.AsyncHTTPTransport(
-                uds=str(self.socket), verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                uds=str(self.socket),
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+                limits=httpx.Limits(max_keepalive_connections=0),
             ),
             base_url="http://localhost",
-            headers={"user-agent": f"supervisord-llm/{__version__}"},
+            headers={"user-agent": f"supervisord-llm/{__version__}", "connection": "close"},
             timeout=self._brief,
             trust_env=False,  # a proxy in the environment is never meant for this socket
         )

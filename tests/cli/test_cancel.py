@@ -70,7 +70,7 @@ async def test_cancel_returns_at_once(daemon: FakeDaemon) -> None:
                 cancel_raced=True,
                 resolution=Resolution.RACED,
             ),
-            "completed before the cancellation reached it",
+            "completed all the same",
             id="raced",
         ),
         pytest.param(

@@ -23,7 +23,7 @@ async def test_status_fits_on_a_screen(daemon: FakeDaemon) -> None:
 
     assert (0, "") == (done.code, done.err)
     expected = """\
-supervisord-llm 0.1.0 running for 3m12s, pid 4711, boot 01JA2B3C
+supervisord-llm 0.1.0 running for 3m12s, pid 4711
 configuration /etc/supervisord-llm.toml
 
 POOL    READY  QUEUED  IN-FLIGHT  WORKERS

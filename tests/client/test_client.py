@@ -104,6 +104,21 @@ async def test_a_generation_has_its_id_before_its_text(daemon: FakeDaemon) -> No
     assert replies.COMPLETED == stream.finished
 
 
+async def test_every_question_has_a_connection_of_its_own(daemon: FakeDaemon) -> None:
+    """The daemon may close a kept one in the moment in which it is used again."""
+
+    async def status(exchange: Exchange) -> None:
+        await exchange.reply(replies.STATUS)
+        await exchange.wait_left()
+
+    daemon.on("GET /api/v1/status", status)
+    async with Client(daemon.socket) as client:
+        await client.status()
+        await client.status()
+
+    assert ["close", "close"] == [asked.headers["connection"] for asked in daemon.exchanges]
+
+
 async def test_fields_that_are_not_given_are_not_sent(daemon: FakeDaemon) -> None:
     """The pool's defaults hold for whatever a request leaves out."""
 
