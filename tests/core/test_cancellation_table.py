@@ -198,7 +198,14 @@ def test_every_cell_of_the_cancellation_has_a_row() -> None:
 def test_asking_writes_a_frame_and_arms_all_three_deadlines() -> None:
     """A worker that can stop anywhere has one grace, for the answer and for itself."""
     expected = (
-        State(kind=Kind.ASKED, terms=TERMS, asked_at=100.0, hold_at=102.0),
+        State(
+            kind=Kind.ASKED,
+            terms=TERMS,
+            asked_at=100.0,
+            hold_at=102.0,
+            patient=False,
+            delivered=False,
+        ),
         (
             WriteFrame(),
             Arm(Timer.RESEND, 100.25, Kind.ASKED),

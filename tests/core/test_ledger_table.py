@@ -374,3 +374,19 @@ def test_only_what_was_not_the_request_s_own_doing_is_worth_a_retry(
     outcome = Outcome.COMPLETED if error is None else Outcome.FAILED
     record = Record(outcome=outcome, error=error, **SPEAKING_RECORD)
     assert retryable == record.retryable
+
+
+def test_durations_are_milliseconds_to_the_microsecond() -> None:
+    """Finer digits are noise of the clock, and of sums of floats."""
+    state = State(accepted_at=1.0)
+    for event in (Assigned(1.0001234), FirstOutput(1.2), CancelAsked(2.0, CancelledBy.API)):
+        state, _ = ledger.step(state, event)
+    state, _ = ledger.step(state, GraceMissed(4.0000016))
+    assert state.record is not None
+    expected = (0.123, 200.0, 3000.002, 2000.002)
+    assert expected == (
+        state.record.queued_ms,
+        state.record.ttft_ms,
+        state.record.total_ms,
+        state.record.cancel_elapsed_ms,
+    )

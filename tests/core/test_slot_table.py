@@ -433,3 +433,17 @@ def test_every_cell_of_the_slot_has_a_row() -> None:
 def test_only_a_fit_slot_with_room_takes_work(sampled: State, *, expected: bool) -> None:
     """Ready or busy, and below its capacity."""
     assert expected == sampled.takes_work
+
+
+def test_a_slot_that_was_never_started_has_no_past() -> None:
+    """Stopped, in no generation yet, and nothing counted."""
+    new = State(policy=POLICY)
+    assert (SlotState.STOPPED, None, Next.RESTART) == (new.kind, new.reason, new.next)
+    assert (0, 0, 0, 0, 0) == (
+        new.generation,
+        new.restarts,
+        new.capacity,
+        new.in_flight,
+        new.cancelling,
+    )
+    assert History() == new.history
