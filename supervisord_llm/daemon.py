@@ -160,6 +160,8 @@ class Daemon:
 
     async def _tell_ready(self, supervisor: Supervisor) -> None:
         await supervisor.wait_first_verdicts()
+        if supervisor.stopping:
+            return
         self._publish(events.DaemonReady(pools=list(supervisor.pools)))
 
     def _hang_up(self) -> None:

@@ -16,6 +16,7 @@ from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import load
 from supervisord_llm.core.ledger import Record
 from supervisord_llm.events import Event
+from supervisord_llm.host import tree
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.runtime.channel import Write
 from supervisord_llm.runtime.pool import Pool
@@ -91,14 +92,7 @@ class Bench:
         """Wait until every slot is ready."""
         with trio.fail_after(SECONDS):
             while not all(slot.state == "ready" for slot in self.pool.slots):
-                async with trio.open_nursery() as nursery:
-                    for slot in self.pool.slots:
-
-                        async def moved(slot: Slot = slot) -> None:
-                            await slot.wait_move()
-                            nursery.cancel_scope.cancel()
-
-                        nursery.start_soon(moved)
+                await self.supervisor.wait_move()
 
     async def generate(self, prompt: str, **spec: object) -> tuple[str, Record]:
         """Send a prompt and read to the end: the text and the record."""
@@ -124,8 +118,9 @@ async def read_tokens(stream: RequestStream, count: int) -> list[str]:
     with trio.fail_after(SECONDS):
         while len(texts) < count:
             batch = await stream.next_batch()
-            assert batch is not None
+            assert batch is not None, "the stream ended"
             texts += batch.tokens
+            assert batch.record is None or len(texts) >= count, batch.record
     return texts
 
 
@@ -139,7 +134,7 @@ def write_config(
         f'[daemon]\nstate_dir = "{folder}/state"\nshutdown_drain = "5s"\n'
         f'[[listen]]\naddress = "unix:{folder}/control.sock"\n'
         f"[pool.sim]\ncommand = {command}\nworkers = {workers}\n"
-        f'pass_env = ["{TEST_VARIABLE}"]\n{settings}'
+        f'pass_env = ["{TEST_VARIABLE}"]\nsampling = {{ max_new_tokens = 100000 }}\n{settings}'
     )
     return path
 
@@ -158,6 +153,7 @@ async def bench(
     config = load(write_config(folder, options, workers=workers, settings=settings), os.environ)
     plan = slot_launches(config.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
     events = Recorder()
+    tree.set_child_subreaper()  # as the daemon does: it adopts what workers leave behind
     with WorkerRecords(folder / "state") as records:
         supervisor = Supervisor(
             config.config,

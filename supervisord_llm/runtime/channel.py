@@ -194,7 +194,7 @@ class Channel:
     def _read_once(self) -> bool:
         """Read what one read gives; False at the end of the pipe.
 
-        A line that the end cuts off is no protocol error yet: the exit that comes with it says more.
+        A line that the end cuts off is no protocol error: the exit that comes with it says more.
         """
         try:
             data = os.read(self._stdout, _READ_SIZE)

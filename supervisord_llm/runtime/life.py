@@ -33,6 +33,11 @@ class Tools(msgspec.Struct, frozen=True):
     publish: Publish
     launcher: Path
     records: RecordKeeper
+    moves: trio.lowlevel.ParkingLot
+    """Where tasks wait for any slot to change its state.
+
+    Whoever looks and then parks without a checkpoint in between cannot miss a move.
+    """
     random: random.Random
     write: Write
 

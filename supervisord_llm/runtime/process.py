@@ -158,7 +158,8 @@ class WorkerProcess:
         pause = _KILL_ROUND_SECONDS
         while left := self._relatives():
             self._send_group(signal.SIGKILL)
-            killed.update(_send_each(left, signal.SIGKILL))
+            _send_each(left, signal.SIGKILL)
+            killed.update(facts.pid for facts in left)
             tree.reap_adopted(facts.pid for facts in left)
             await trio.sleep(pause)
             pause = min(2 * pause, _KILL_ROUND_MAX_SECONDS)

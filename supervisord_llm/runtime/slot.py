@@ -111,7 +111,6 @@ class Slot:
         self._detail: str | None = None
         self._accused: Request | None = None
         self._nursery: trio.Nursery | None = None
-        self._moved = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own the slot's tasks until cancelled; stop it in order before that."""
@@ -200,14 +199,10 @@ class Slot:
             capacity=self._state.capacity,
         )
 
-    async def wait_move(self) -> None:
-        """Wait until the slot's state changes."""
-        await self._moved.wait()
-
     async def wait_down(self) -> None:
         """Wait until there is no process and none is due: parked or stopped."""
         while self.state not in (SlotState.PARKED, SlotState.STOPPED):
-            await self._moved.wait()
+            await self._tools.moves.park()
 
     # Wishes -------------------------------------------------------------------
 
@@ -385,8 +380,7 @@ class Slot:
             self._tell.state(
                 self._state.generation, before.kind, self._state.kind, self._state.reason
             )
-            self._moved.set()
-            self._moved = trio.Event()
+            self._tools.moves.unpark_all()
         for effect in effects:
             self._perform(effect)
 

@@ -70,12 +70,14 @@ class Supervisor:
         self._shutdown_drain = config.daemon.shutdown_drain
         self._sweeps = sweep
         self._registry = Registry()
+        self._moves = trio.lowlevel.ParkingLot()
         tools = Tools(
             clock=self.clock,
             turn=Turn(),
             publish=publish,
             launcher=launcher,
             records=records,
+            moves=self._moves,
             random=random.Random(),  # noqa: S311 - it places jitter, it keeps no secret
             write=write,
         )
@@ -107,17 +109,11 @@ class Supervisor:
         """Wait until every required pool is ready, or is known not to become so by itself."""
         required = [pool for pool in self.pools.values() if pool.config.required]
         while not all(pool.has_verdict for pool in required):
-            await self._any_move()
+            await self.wait_move()
 
-    async def _any_move(self) -> None:
-        async with trio.open_nursery() as nursery:
-
-            async def one(slot: Slot) -> None:
-                await slot.wait_move()
-                nursery.cancel_scope.cancel()
-
-            for slot in self.slots.values():
-                nursery.start_soon(one, slot)
+    async def wait_move(self) -> None:
+        """Wait until any slot changes its state; look first, without a checkpoint in between."""
+        await self._moves.park()
 
     # Life ---------------------------------------------------------------------
 

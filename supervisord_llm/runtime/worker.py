@@ -166,7 +166,14 @@ class Worker:
         else:
             self._watch = msgspec.structs.replace(watch, sign_at=now)
 
+    @property
+    def _released(self) -> bool:
+        """Whether the slot is done with this worker; a task may still finish its last step."""
+        return self._scope.cancel_called
+
     def _on_messages(self, messages: Sequence[Message]) -> None:
+        if self._released:
+            return
         for message in messages:
             match message:
                 case Tokens():
@@ -186,16 +193,22 @@ class Worker:
         self._watcher.on_messages(messages)
 
     async def _after_read(self) -> None:
-        await self._watcher.after_read()
+        if not self._released:
+            await self._watcher.after_read()
 
     def _on_log(self, data: bytes) -> None:
+        if self._released:
+            return
         if self._watch is not None and self._watch.phase is Phase.LOAD:
             self._sign()
         if lines := self._log.feed(data, trio.current_time()):
             self._watcher.on_log(lines)
 
     def _on_stdin_blocked(self) -> None:
-        self._watcher.on_unfit(QuarantineReason.STDIN_BLOCKED, "does not read its stdin in time")
+        if not self._released:
+            self._watcher.on_unfit(
+                QuarantineReason.STDIN_BLOCKED, "does not read its stdin in time"
+            )
 
     def _on_closed(self, pipe: str) -> None:
         if self._closed is None:
@@ -284,15 +297,13 @@ class Worker:
             )
 
     def _look_for_progress(self) -> None:
-        """Take CPU time and I/O as signs where nothing better tells.
+        """Take CPU time and I/O as signs of life while nothing better tells.
 
-        While loading they always count. In prefill only for a worker that does not beat: a hung
-        kernel burns CPU time too.
+        A worker that beats is believed in its beats alone: a hung kernel burns CPU time too, and a
+        heartbeat is itself I/O. In decode the tokens tell.
         """
         watch = self._watch
-        if watch is None or watch.phase is Phase.DECODE:
-            return
-        if watch.phase is Phase.PREFILL and Extension.HEARTBEAT in self.connection.extensions:
+        if watch is None or watch.phase is Phase.DECODE or self._beats >= 0:
             return
         progress = usage.progress(self.process.pid)
         if progress is not None and progress != self._progress:

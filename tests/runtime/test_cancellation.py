@@ -18,6 +18,7 @@ from supervisord_llm.events import (
     RequestFinished,
     RequestLateTerminal,
     RequestStarted,
+    WorkerLog,
     WorkerQuarantined,
     WorkerReady,
     WorkerReaped,
@@ -33,6 +34,8 @@ async def leave_after(made: Bench, prompt: str, tokens: int) -> Request:
     """Read some tokens and leave, as a client that goes away does."""
     async with made.pool.request(RequestSpec(prompt=prompt)) as stream:
         await made.events.wait(RequestStarted, request=stream.request.id)
+        if "sim.stderr" in prompt:  # which the worker writes when its prefill begins
+            await made.events.wait(WorkerLog)
         if tokens:
             await read_tokens(stream, tokens)
     with trio.fail_after(10):
@@ -41,7 +44,9 @@ async def leave_after(made: Bench, prompt: str, tokens: int) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "tokens"), [(LONG, 3), ("x sim.prefill_ms=60000", 0)], ids=["decode", "prefill"]
+    ("prompt", "tokens"),
+    [(LONG, 3), ("x sim.stderr=1 sim.prefill_ms=60000", 0)],
+    ids=["decode", "prefill"],
 )
 async def test_a_client_that_leaves_frees_the_slot(
     tmp_path: Path, prompt: str, tokens: int
@@ -82,45 +87,47 @@ async def test_asking_twice_is_asking_once(tmp_path: Path) -> None:
 
 async def test_a_queued_request_is_cancelled_without_touching_a_worker(tmp_path: Path) -> None:
     """It leaves the queue at once; the one before it runs on."""
-    async with bench(tmp_path) as made:
-        async with made.pool.request(RequestSpec(prompt="x sim.tokens=50 sim.tps=100")) as running:
-            async with made.pool.request(RequestSpec(prompt="never")) as waiting:
-                assert made.pool.queued == 1
-                waiting.request.cancel(CancelledBy.API)
-                assert made.pool.queued == 0
-                _, record = await read_all(waiting)
-            assert (record.outcome, record.answered_by) == (Outcome.CANCELLED, "queue")
-            assert waiting.request.resolution is Resolution.QUEUED
-            assert waiting.request.worker is None
-            _, record = await read_all(running)
-            assert record.outcome is Outcome.COMPLETED
+    async with (
+        bench(tmp_path) as made,
+        made.pool.request(RequestSpec(prompt="x sim.tokens=50 sim.tps=100")) as running,
+    ):
+        async with made.pool.request(RequestSpec(prompt="never")) as waiting:
+            assert made.pool.queued == 1
+            waiting.request.cancel(CancelledBy.API)
+            assert made.pool.queued == 0
+            _, record = await read_all(waiting)
+        assert (record.outcome, record.answered_by) == (Outcome.CANCELLED, "queue")
+        assert waiting.request.resolution is Resolution.QUEUED
+        assert waiting.request.worker is None
+        _, record = await read_all(running)
+        assert record.outcome is Outcome.COMPLETED
 
 
 async def test_a_deaf_worker_is_terminated_and_replaced(tmp_path: Path) -> None:
     """Grace missed: the client is answered, the worker gets SIGTERM, its neighbour works on."""
-    async with bench(tmp_path, workers=2) as made:
-        async with made.pool.request(
-            RequestSpec(prompt="n sim.tokens=100 sim.tps=50")
-        ) as neighbour:
-            await read_tokens(neighbour, 1)
-            request = await leave_after(made, LONG + " sim.ignore_cancel", 1)
-            record = request.record
-            assert record is not None
-            assert (record.outcome, record.answered_by) == (Outcome.CANCELLED, "grace")
-            assert request.resolution is Resolution.TERMINATED
-            assert record.cancel_elapsed_ms is not None
-            assert 500 <= record.cancel_elapsed_ms < 2000
-            [quarantined] = made.events.all(WorkerQuarantined)
-            assert (quarantined.reason, quarantined.requests) == (
-                "cancel_grace_missed",
-                [request.id],
-            )
-            [escalated] = made.events.all(CancelEscalated)
-            assert (escalated.from_, escalated.to) == ("cooperative", "terminate")
-            ready = await made.events.wait(WorkerReady, worker=quarantined.worker, generation=2)
-            assert ready.generation == 2
-            _, record = await read_all(neighbour)
-            assert record.outcome is Outcome.COMPLETED
+    async with (
+        bench(tmp_path, workers=2) as made,
+        made.pool.request(RequestSpec(prompt="n sim.tokens=100 sim.tps=50")) as neighbour,
+    ):
+        await read_tokens(neighbour, 1)
+        request = await leave_after(made, LONG + " sim.ignore_cancel", 1)
+        record = request.record
+        assert record is not None
+        assert (record.outcome, record.answered_by) == (Outcome.CANCELLED, "grace")
+        assert request.resolution is Resolution.TERMINATED
+        assert record.cancel_elapsed_ms is not None
+        assert 500 <= record.cancel_elapsed_ms < 2000
+        [quarantined] = made.events.all(WorkerQuarantined)
+        assert (quarantined.reason, quarantined.requests) == (
+            "cancel_grace_missed",
+            [request.id],
+        )
+        [escalated] = made.events.all(CancelEscalated)
+        assert (escalated.from_, escalated.to) == ("cooperative", "terminate")
+        ready = await made.events.wait(WorkerReady, worker=quarantined.worker, generation=2)
+        assert ready.generation == 2
+        _, record = await read_all(neighbour)
+        assert record.outcome is Outcome.COMPLETED
 
 
 async def test_a_worker_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
@@ -166,7 +173,7 @@ async def test_an_uninterruptible_prefill_does_not_cost_the_model(tmp_path: Path
     """The client is answered within the cooperative grace, the worker kept for its longer one."""
     async with bench(tmp_path, "--no_cancel_prefill") as made:
         pid = made.slot().pid
-        request = await leave_after(made, "x sim.prefill_ms=1200", 0)
+        request = await leave_after(made, "x sim.stderr=1 sim.prefill_ms=1200", 0)
         record = request.record
         assert record is not None
         assert record.answered_by == "grace"
@@ -179,7 +186,7 @@ async def test_an_uninterruptible_prefill_does_not_cost_the_model(tmp_path: Path
 async def test_a_prefill_beyond_its_grace_costs_the_worker(tmp_path: Path) -> None:
     """The longer allowance has an end too."""
     async with bench(tmp_path, "--no_cancel_prefill") as made:
-        request = await leave_after(made, "x sim.prefill_ms=60000", 0)
+        request = await leave_after(made, "x sim.stderr=1 sim.prefill_ms=60000", 0)
         assert request.resolution is Resolution.TERMINATED
         [quarantined] = made.events.all(WorkerQuarantined)
         assert quarantined.reason == "cancel_grace_missed"

@@ -194,16 +194,16 @@ async def test_a_queue_that_nobody_can_serve_is_answered(tmp_path: Path) -> None
 async def test_a_queued_request_has_an_end(tmp_path: Path) -> None:
     """Waiting is bounded by queue_timeout; a full queue refuses."""
     settings = 'queue = { max_queued = 1, queue_timeout = "200ms" }\n' + QUICK
-    async with bench(tmp_path, settings=settings) as made:
-        async with (
-            made.pool.request(RequestSpec(prompt=LONG)),
-            made.pool.request(RequestSpec(prompt="w")) as waiting,
-        ):
-            with pytest.raises(Refused, match="is full"):
-                async with made.pool.request(RequestSpec(prompt="z")):
-                    pass
-            _, record = await read_all(waiting)
-            assert (record.outcome, record.error) == (Outcome.FAILED, "queue_timeout")
+    async with (
+        bench(tmp_path, settings=settings) as made,
+        made.pool.request(RequestSpec(prompt=LONG)),
+        made.pool.request(RequestSpec(prompt="w")) as waiting,
+    ):
+        with pytest.raises(Refused, match="is full"):
+            async with made.pool.request(RequestSpec(prompt="z")):
+                pass
+        _, record = await read_all(waiting)
+        assert (record.outcome, record.error) == (Outcome.FAILED, "queue_timeout")
 
 
 async def test_reload_drains_first(tmp_path: Path) -> None:
@@ -248,18 +248,18 @@ async def test_shutdown_lets_running_work_end(tmp_path: Path) -> None:
 
 async def test_a_hurried_shutdown_cancels(tmp_path: Path) -> None:
     """The second signal ends the drain: running work is cancelled by the shutdown."""
-    async with bench(tmp_path) as made:
-        async with (
-            made.pool.request(RequestSpec(prompt=LONG)) as running,
-            trio.open_nursery() as nursery,
-        ):
-            await read_tokens(running, 1)
-            hurry = trio.Event()
-            nursery.start_soon(made.supervisor.stop, hurry)
-            await made.events.wait(WorkerState, to=SlotState.DRAINING)
-            hurry.set()
-            _, record = await read_all(running)
-            assert record.cancelled_by is CancelledBy.SHUTDOWN
+    async with (
+        bench(tmp_path) as made,
+        made.pool.request(RequestSpec(prompt=LONG)) as running,
+        trio.open_nursery() as nursery,
+    ):
+        await read_tokens(running, 1)
+        hurry = trio.Event()
+        nursery.start_soon(made.supervisor.stop, hurry)
+        await made.events.wait(WorkerState, to=SlotState.DRAINING)
+        hurry.set()
+        _, record = await read_all(running)
+        assert record.cancelled_by is CancelledBy.SHUTDOWN
 
 
 async def test_shutdown_while_loading_leaves_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from supervisord_llm.runtime.log_lines import LogLine, LogLines
 
 
 def texts(lines: list[LogLine]) -> list[str]:
+    """What the lines say."""
     return [line.text for line in lines]
 
 

@@ -13,6 +13,7 @@ from supervisord_llm.runtime.timers import Timers
 
 @contextmanager
 def cancelled_at_the_end(nursery: trio.Nursery) -> Iterator[None]:
+    """End the nursery's tasks after the block."""
     yield
     nursery.cancel_scope.cancel()
 

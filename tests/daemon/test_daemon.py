@@ -1,0 +1,234 @@
+"""The daemon as an operator runs it: a process with a socket, signals, and a state directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from supervisord_llm.host import tree
+from tests.harness import QUICK, SCRIPTS, write_config
+
+SECONDS = 20.0
+
+
+class Running:
+    """A daemon in a process of its own, and an HTTP client for its socket."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+        """Adopt a started daemon."""
+        self.process = process
+        self.log = log
+        self.socket = folder / "control.sock"
+        self.client = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(self.socket)),
+            base_url="http://daemon",
+            timeout=SECONDS,
+        )
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """The events of a name that are in the log so far."""
+        lines = [
+            json.loads(line)
+            for line in self.log.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
+        return [event for event in lines if event["event"] == name]
+
+    def wait(self, name: str, count: int = 1) -> dict[str, object]:
+        """Wait until an event has been logged ``count`` times."""
+        until(lambda: len(self.events(name)) >= count, f"{name} in {self.log.read_text()}")
+        return self.events(name)[count - 1]
+
+    def worker_pids(self) -> list[int]:
+        """The pids of the workers."""
+        workers = self.client.get("/api/v1/workers").json()["workers"]
+        return [worker["pid"] for worker in workers]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
+        time.sleep(0.01)
+
+
+@contextmanager
+def daemon(
+    folder: Path, options: str = "", *, workers: int = 1, settings: str = QUICK
+) -> Iterator[Running]:
+    """Run a daemon; end it by SIGTERM, and twice if it is in the middle of something."""
+    config = write_config(folder, options, workers=workers, settings=settings)
+    log = folder / f"log.{time.monotonic_ns()}"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [SCRIPTS / "supervisord-llm", "run", "--config", config], stderr=stderr
+        )
+    running = Running(folder, process, log)
+    try:
+        running.wait("daemon.ready")
+        yield running
+    finally:
+        running.client.close()
+        if process.poll() is None:
+            process.terminate()
+            time.sleep(0.05)
+            process.terminate()
+        process.wait(SECONDS)
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of the pids that are processes which still can run."""
+    return [pid for pid in pids if (facts := tree.read(pid)) is not None and facts.living]
+
+
+def test_it_serves_and_stops_in_order(tmp_path: Path) -> None:
+    """Ready, a generation over the socket, SIGTERM, exit 0, socket and workers gone."""
+    with daemon(tmp_path, workers=2) as running:
+        body = {"pool": "sim", "prompt": "x sim.tokens=3"}
+        reply = running.client.post("/api/v1/generate", json=body)
+        lines = [json.loads(line) for line in reply.text.splitlines()]
+        kinds = [line["event"] for line in lines]
+        assert kinds == ["accepted", "started", "token", "token", "token", "finished"]
+        assert lines[-1]["outcome"] == "completed"
+        pids = running.worker_pids()
+        assert len(alive(pids)) == 2
+        running.process.terminate()
+        assert running.process.wait(SECONDS) == 0
+        assert alive(pids) == []
+        assert not running.socket.exists()
+        assert running.events("daemon.stopped")[0]["exit_code"] == 0
+
+
+def test_its_workers_die_with_it(tmp_path: Path) -> None:
+    """SIGKILL of the daemon: workers are gone at once, and the next start serves."""
+    with daemon(tmp_path, workers=2) as running:
+        pids = running.worker_pids()
+        running.process.kill()
+        running.process.wait(SECONDS)
+        until(lambda: alive(pids) == [], "the end of the workers")
+    with daemon(tmp_path, workers=2) as running:
+        assert running.client.get("/readyz").status_code == 200
+
+
+def test_the_next_start_ends_what_a_killed_daemon_left(tmp_path: Path) -> None:
+    """A descendant in a session of its own survives the kill, and is ended before any spawn."""
+    with daemon(tmp_path) as running:
+        body = {"pool": "sim", "prompt": "x sim.tokens=1 sim.spawn_detached=1"}
+        running.client.post("/api/v1/generate", json=body)
+        [pid] = running.worker_pids()
+        left = list(tree.descendants(pid, tree.scan()))
+        assert len(left) == 1
+        record = tmp_path / "state" / "workers" / "sim.0.json"
+        until(lambda: str(left[0]) in record.read_text(), "the descendant in the record")
+        running.process.kill()
+        running.process.wait(SECONDS)
+        until(lambda: alive([pid]) == [], "the end of the worker")
+        assert alive(left) == left
+    with daemon(tmp_path) as running:
+        assert alive(left) == []
+        [warning] = [
+            event for event in running.events("daemon.warning") if event["topic"] == "leftovers"
+        ]
+        assert str(left[0]) in str(warning["message"])
+
+
+def test_a_second_daemon_on_the_same_socket_is_refused(tmp_path: Path) -> None:
+    """It exits at once and says whose the socket is; the first one serves on."""
+    with daemon(tmp_path) as running:
+        other = tmp_path / "other"
+        other.mkdir()
+        config = write_config(other)
+        config.write_text(config.read_text().replace(f"{other}/control.sock", str(running.socket)))
+        second = subprocess.run(
+            [SCRIPTS / "supervisord-llm", "run", "--config", config],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert f"another daemon (pid {running.process.pid}) serves it" in second.stderr
+        assert running.client.get("/livez").status_code == 200
+
+
+def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
+    """The running request is cancelled by the shutdown, and gets its record."""
+    with daemon(tmp_path) as running:
+        body = {"pool": "sim", "prompt": "x sim.tokens=100000 sim.tps=50"}
+        with running.client.stream("POST", "/api/v1/generate", json=body) as reply:
+            lines = reply.iter_lines()
+            while json.loads(next(lines))["event"] != "token":
+                pass
+            running.process.send_signal(signal.SIGTERM)
+            running.wait("daemon.stopping")
+            assert running.client.get("/readyz").status_code == 503
+            running.process.send_signal(signal.SIGINT)
+            last = [json.loads(line) for line in lines][-1]
+        assert (last["event"], last["outcome"], last["cancelled_by"]) == (
+            "finished",
+            "cancelled",
+            "shutdown",
+        )
+        assert running.process.wait(SECONDS) == 0
+
+
+def test_a_worker_that_is_killed_leaves_the_neighbour_alone(tmp_path: Path) -> None:
+    """One record for its own request; the other slot's request completes; the slot comes back."""
+    with daemon(tmp_path, workers=2) as running:
+        body = {"pool": "sim", "prompt": "x sim.tokens=100000 sim.tps=50"}
+        neighbour = {"pool": "sim", "prompt": "y sim.tokens=50 sim.tps=100"}
+        with (
+            running.client.stream("POST", "/api/v1/generate", json=body) as reply,
+            running.client.stream("POST", "/api/v1/generate", json=neighbour) as other,
+        ):
+            lines = reply.iter_lines()
+            while (started := json.loads(next(lines)))["event"] != "started":
+                pass
+            worker = running.client.get(f"/api/v1/workers/{started['worker']}").json()
+            os.kill(worker["pid"], signal.SIGKILL)
+            last = [json.loads(line) for line in lines][-1]
+            assert (last["outcome"], last["error"]["code"]) == ("failed", "worker_exited")
+            assert json.loads(list(other.iter_lines())[-1])["outcome"] == "completed"
+        running.wait("worker.ready", count=3)
+        again = running.client.get(f"/api/v1/workers/{started['worker']}").json()
+        assert (again["generation"], again["last_exit"]["exit"]) == (2, "signal:SIGKILL")
+
+
+def test_hangup_without_a_terminal_changes_nothing(tmp_path: Path) -> None:
+    """It says that there is nothing to re-read yet, and serves on."""
+    with daemon(tmp_path) as running:
+        running.process.send_signal(signal.SIGHUP)
+        warning = running.wait("daemon.warning")
+        assert warning["topic"] == "sighup"
+        assert running.client.get("/livez").status_code == 200
+
+
+def test_a_parked_pool_does_not_keep_the_daemon_from_serving(tmp_path: Path) -> None:
+    """The first verdict is in: live, not ready, and the reason can be read."""
+    settings = QUICK.replace('"200ms" }', '"200ms", max_restarts = 1 }')
+    with daemon(tmp_path, "--exit 9 --during load", settings=settings) as running:
+        assert running.client.get("/livez").status_code == 200
+        assert running.client.get("/readyz").status_code == 503
+        assert running.client.get("/health").status_code == 503
+        [worker] = running.client.get("/api/v1/workers").json()["workers"]
+        assert (worker["state"], worker["last_exit"]["exit"]) == ("parked", "exit:9")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_daemon_stops_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    """Nothing to drain: exit 0 without waiting for any grace."""
+    with daemon(tmp_path) as running:
+        running.process.send_signal(number)
+        assert running.process.wait(SECONDS) == 0
+        [exited] = running.events("worker.exited")
+        assert (exited["exit"], exited["expected"]) == ("exit:0", True)
