@@ -68,13 +68,13 @@ struct Sampling {
 /// What the ready line says about the model. An empty string, or 0, is a thing not known: it is
 /// left out.
 struct ModelInfo {
-    std::string id;
+    std::string id{};
     std::uint64_t context_length = 0; ///< tokens, prompt and answer together
-    std::string chat_template;        ///< Jinja source
-    std::string bos_token;            ///< as text
-    std::string eos_token;            ///< as text
+    std::string chat_template{};      ///< Jinja source
+    std::string bos_token{};          ///< as text
+    std::string eos_token{};          ///< as text
     std::uint64_t parameters = 0;
-    std::string quantization;
+    std::string quantization{};
 };
 
 /// What can be told to give up by another thread.

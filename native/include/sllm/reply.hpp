@@ -32,7 +32,7 @@ struct Outcome {
     double prefill_ms = 0;
     double decode_ms = 0;
     double total_ms = 0;
-    std::optional<std::vector<Token>> generated; ///< none: the text shown is not exactly these
+    std::optional<std::vector<Token>> generated; ///< none: too many, or not what was shown
 };
 
 /// Why a request was not served.

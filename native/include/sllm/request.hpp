@@ -15,11 +15,11 @@ namespace sllm {
 
 /// A request for text, checked.
 struct GenerateRequest {
-    std::string prompt;
+    std::string prompt{};
     std::int64_t max_new_tokens = -1; ///< 0 or less: as many as there is room for
-    Sampling sampling;                ///< the seed may still be 0: draw one
-    std::vector<std::string> stop;    ///< none is empty
-    std::optional<std::uint64_t> cancel_id;
+    Sampling sampling{};              ///< the seed may still be 0: draw one
+    std::vector<std::string> stop{};  ///< none is empty
+    std::optional<std::uint64_t> cancel_id{};
 };
 
 /// Close or reset a session. There are no sessions with a name, so there is nothing to do; such

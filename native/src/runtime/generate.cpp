@@ -27,6 +27,10 @@ class Stopwatch {
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// Longer answers do not list their tokens, so that a terminal stays well below the limit of lines
+/// that clients have (1 MiB is usual).
+constexpr std::size_t most_listed_tokens = 65'536;
+
 /// How a stage of the loop ended.
 enum class End : std::uint8_t { finished, stopped, failed, unread };
 
@@ -72,7 +76,7 @@ class Generation {
         if (end != End::finished) {
             return error_line({failure_});
         }
-        if (!trimmed_) {
+        if (!trimmed_ && generated_.size() <= most_listed_tokens) {
             outcome_.generated = std::move(generated_);
         }
         return done_line(outcome_);

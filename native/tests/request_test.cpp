@@ -1,0 +1,171 @@
+#include <catch2/catch.hpp>
+
+#include <cstdint>
+#include <limits>
+
+#include "sllm/request.hpp"
+#include "support.hpp"
+
+using sllm::GenerateRequest;
+using sllm::RefusedRequest;
+using sllm::SessionRequest;
+using sllm::test::Json;
+
+namespace {
+
+sllm::Request read(const char *text, bool supports_cancel = true) {
+    return sllm::read_request(Json::parse(text), supports_cancel);
+}
+
+GenerateRequest good(const char *text) {
+    const sllm::Request request = read(text);
+    if (const auto *refused = std::get_if<RefusedRequest>(&request)) {
+        FAIL(text << " was refused: " << refused->refusal.message);
+    }
+    return std::get<GenerateRequest>(request);
+}
+
+RefusedRequest bad(const char *text, bool supports_cancel = true) {
+    const sllm::Request request = read(text, supports_cancel);
+    INFO(text);
+    REQUIRE(std::holds_alternative<RefusedRequest>(request));
+    return std::get<RefusedRequest>(request);
+}
+
+} // namespace
+
+TEST_CASE("A prompt alone has the defaults of the protocol", "[request]") {
+    const GenerateRequest request = good(R"({"prompt": "hi"})");
+    CHECK("hi" == request.prompt);
+    CHECK(-1 == request.max_new_tokens);
+    CHECK(sllm::Sampling{} == request.sampling);
+    CHECK(request.stop.empty());
+    CHECK_FALSE(request.cancel_id);
+}
+
+TEST_CASE("All fields of a request are read", "[request]") {
+    const GenerateRequest request = good(
+        R"({"prompt": "p", "max_new_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 40,
+            "seed": 9223372036854775807, "stop": ["a", "b"], "session_id": "",
+            "cancel_request_id": 18446744073709551615})");
+    CHECK(7 == request.max_new_tokens);
+    CHECK(sllm::Sampling{0.5, 0.9, 40, 9223372036854775807ULL} == request.sampling);
+    CHECK(std::vector<std::string>{"a", "b"} == request.stop);
+    CHECK(std::numeric_limits<std::uint64_t>::max() == request.cancel_id);
+}
+
+TEST_CASE("Values at the edges of their ranges are taken", "[request]") {
+    CHECK(0 == good(R"({"prompt": "", "temperature": 0})").sampling.temperature);
+    CHECK(1.0 == good(R"({"prompt": "p", "top_p": 1})").sampling.top_p);
+    CHECK(2147483647 == good(R"({"prompt": "p", "top_k": 2147483647})").sampling.top_k);
+    CHECK(0 == good(R"({"prompt": "p", "seed": 0})").sampling.seed);
+    CHECK(std::numeric_limits<std::int64_t>::min() ==
+          good(R"({"prompt": "p", "max_new_tokens": -9223372036854775808})").max_new_tokens);
+    CHECK(1 == good(R"({"prompt": "p", "cancel_request_id": 1})").cancel_id);
+}
+
+TEST_CASE("A value of the wrong type or range is refused and its field named", "[request]") {
+    struct Case {
+        const char *request;
+        const char *field;
+    };
+    const Case cases[] = {
+        {R"({})", "prompt"},
+        {R"({"prompt": 1})", "prompt"},
+        {R"({"prompt": null})", "prompt"},
+        {R"({"prompt": ["a"]})", "prompt"},
+        {R"({"prompt": "p", "prompt_segments": [{"text": "a"}]})", "prompt_segments"},
+        {R"({"prompt_segments": [{"text": "a"}]})", "prompt_segments"},
+        {R"({"prompt": "p", "max_new_tokens": 1.0})", "max_new_tokens"},
+        {R"({"prompt": "p", "max_new_tokens": true})", "max_new_tokens"},
+        {R"({"prompt": "p", "max_new_tokens": "1"})", "max_new_tokens"},
+        {R"({"prompt": "p", "max_new_tokens": 9223372036854775808})", "max_new_tokens"},
+        {R"({"prompt": "p", "temperature": -0.1})", "temperature"},
+        {R"({"prompt": "p", "temperature": "hot"})", "temperature"},
+        {R"({"prompt": "p", "temperature": true})", "temperature"},
+        {R"({"prompt": "p", "top_p": 0})", "top_p"},
+        {R"({"prompt": "p", "top_p": 1.01})", "top_p"},
+        {R"({"prompt": "p", "top_p": null})", "top_p"},
+        {R"({"prompt": "p", "top_k": -1})", "top_k"},
+        {R"({"prompt": "p", "top_k": 2147483648})", "top_k"},
+        {R"({"prompt": "p", "top_k": 1.5})", "top_k"},
+        {R"({"prompt": "p", "seed": -1})", "seed"},
+        {R"({"prompt": "p", "seed": 9223372036854775808})", "seed"},
+        {R"({"prompt": "p", "stop": "END"})", "stop"},
+        {R"({"prompt": "p", "stop": [1]})", "stop"},
+        {R"({"prompt": "p", "stop": ["a", ""]})", "stop"},
+        {R"({"prompt": "p", "session_id": 1})", "session_id"},
+        {R"({"prompt": "p", "cancel_request_id": 0})", "cancel_request_id"},
+        {R"({"prompt": "p", "cancel_request_id": -1})", "cancel_request_id"},
+        {R"({"prompt": "p", "cancel_request_id": 1.0})", "cancel_request_id"},
+        {R"({"prompt": "p", "cancel_request_id": true})", "cancel_request_id"},
+        {R"({"prompt": "p", "cancel_request_id": "1"})", "cancel_request_id"},
+        {R"({"prompt": "p", "cancel_request_id": null})", "cancel_request_id"},
+        {R"({"prompt": "p", "cancel_request_id": 18446744073709551616})", "cancel_request_id"},
+        {R"({"prompt": "p", "n": 2})", "'n'"},
+        {R"([])", "JSON object"},
+        {R"("prompt")", "JSON object"},
+        {R"(null)", "JSON object"},
+        {R"({"op": "fly"})", "fly"},
+        {R"({"op": "generate", "prompt": "p"})", "generate"},
+        {R"({"op": "ping", "nonce": 1})", "ping"},
+        {R"({"op": 1})", "op 1"},
+        {R"({"op": null, "prompt": "p"})", "op null"},
+        {R"({"op": "close"})", "session_id"},
+        {R"({"op": "close", "session_id": ""})", "session_id"},
+        {R"({"op": "reset", "session_id": 3})", "session_id"},
+        {R"({"op": "close", "session_id": "a", "prompt": "p"})", "'prompt'"},
+    };
+    for (const Case &each : cases) {
+        const std::string message = bad(each.request).refusal.message;
+        INFO(each.request << " -> " << message);
+        CHECK(message.starts_with("cannot "));
+        CHECK(message.find("; ") != std::string::npos);
+        CHECK(message.find(each.field) != std::string::npos);
+    }
+}
+
+TEST_CASE("A cancel id that was not offered is refused", "[request]") {
+    const RefusedRequest refused = bad(R"({"prompt": "p", "cancel_request_id": 1})", false);
+    CHECK(refused.refusal.message.find("supports_cancel") != std::string::npos);
+}
+
+TEST_CASE("A refused request tells its cancel id, if that was good", "[request]") {
+    CHECK(5 == bad(R"({"prompt": 1, "cancel_request_id": 5})").cancel_id);
+    CHECK(5 == bad(R"({"prompt": "p", "session_id": "a", "cancel_request_id": 5})").cancel_id);
+    CHECK(5 == bad(R"({"prompt_segments": [], "cancel_request_id": 5})").cancel_id);
+    CHECK_FALSE(bad(R"({"prompt": "p", "cancel_request_id": 5.0})").cancel_id);
+}
+
+TEST_CASE("Sessions with a name are refused with the code for that", "[request]") {
+    for (const char *request :
+         {R"({"prompt": "p", "session_id": "a"})", R"({"op": "open", "session_id": "a"})"}) {
+        const RefusedRequest refused = bad(request);
+        CHECK("unsupported_session" == refused.refusal.code);
+        CHECK("a" == refused.refusal.session_id);
+    }
+}
+
+TEST_CASE("Close and reset of any session are acknowledged", "[request]") {
+    const auto closed = std::get<SessionRequest>(read(R"({"op":"close","session_id":"x"})"));
+    CHECK("closed" == closed.done);
+    CHECK("x" == closed.session_id);
+    const auto reset = std::get<SessionRequest>(read(R"({"op":"reset","session_id":"x"})"));
+    CHECK("reset" == reset.done);
+}
+
+TEST_CASE("Only a whole number makes a ping", "[request]") {
+    const auto is_ping = [](const char *text) {
+        const Json json = Json::parse(text);
+        return sllm::ping_nonce(json) != nullptr;
+    };
+    CHECK(is_ping(R"({"op": "ping", "nonce": 0})"));
+    CHECK(is_ping(R"({"op": "ping", "nonce": 18446744073709551615})"));
+    CHECK(is_ping(R"({"nonce": -1, "op": "ping"})"));
+    CHECK_FALSE(is_ping(R"({"op": "ping"})"));
+    CHECK_FALSE(is_ping(R"({"op": "ping", "nonce": 1.5})"));
+    CHECK_FALSE(is_ping(R"({"op": "ping", "nonce": "1"})"));
+    CHECK_FALSE(is_ping(R"({"op": "ping", "nonce": 1, "x": 1})"));
+    CHECK_FALSE(is_ping(R"({"op": "close", "nonce": 1})"));
+    CHECK_FALSE(is_ping(R"(["ping", 1])"));
+}
