@@ -55,12 +55,16 @@ def timings(record: Record) -> Timings:
     """Return where the request's time went, to the microsecond."""
     return Timings(
         queued_ms=_ms(record.queued_ms),
-        ttft_ms=None if record.ttft_ms is None else _ms(record.ttft_ms),
+        ttft_ms=_ms_if_known(record.ttft_ms),
         total_ms=_ms(record.total_ms),
-        prefill_ms=record.prefill_ms,
-        decode_ms=record.decode_ms,
+        prefill_ms=_ms_if_known(record.prefill_ms),
+        decode_ms=_ms_if_known(record.decode_ms),
     )
 
 
 def _ms(value: float) -> float:
     return round(value, 3)
+
+
+def _ms_if_known(value: float | None) -> float | None:
+    return None if value is None else _ms(value)

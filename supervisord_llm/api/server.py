@@ -39,9 +39,9 @@ async def serve(
 ) -> None:
     """Serve ``front`` on sockets of ``open_listeners`` until cancelled.
 
-    ``started`` is called when every socket is being accepted from. Returns (with ``Cancelled``) at
-    most ``FAREWELL`` seconds after it was cancelled, when the sockets are closed and unlinked and
-    every connection, and every task that served one, has ended.
+    ``started`` is called when every socket takes connections. Ends at most ``FAREWELL`` seconds
+    after it was cancelled; by then the sockets are closed and unlinked, and every connection, and
+    every task that served one, has ended.
     """
     try:
         with _AcceptWarnings(front.publish):

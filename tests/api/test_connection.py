@@ -230,7 +230,7 @@ async def test_a_client_that_stops_reading_is_cut(open_door: OpenDoor) -> None:
 
 async def test_a_slow_reader_is_not_cut(open_door: OpenDoor) -> None:
     """The timeout counts from the last progress: a reply may take much longer than it."""
-    async with open_door(send_timeout=0.4) as door, await door.connect() as stream:
+    async with open_door(send_timeout=1.0) as door, await door.connect() as stream:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         await stream.send_all(post("/api/v1/generate", GENERATE))
         request = await door.pool.next_request()
@@ -240,12 +240,12 @@ async def test_a_slow_reader_is_not_cut(open_door: OpenDoor) -> None:
         got = 0
         begun = trio.current_time()
         with trio.fail_after(15):
-            while piece := await stream.receive_some(200_000):
+            while piece := await stream.receive_some(150_000):
                 got += len(piece)
                 if piece.endswith(b"\r\n0\r\n\r\n"):
                     break
-                await trio.sleep(0.05)
-        assert trio.current_time() - begun > 0.4
+                await trio.sleep(0.1)
+        assert trio.current_time() - begun > 1.0
     assert got > 3_000_000
 
 

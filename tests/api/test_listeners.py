@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import socket
 import stat
 import subprocess
@@ -185,6 +187,16 @@ def test_an_unknown_owner_is_named(tmp_path: Path, key: str, message: str) -> No
     ):
         pass
     assert [] == list(tmp_path.glob("*.sock*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a socket away")
+def test_the_socket_is_given_to_its_owner(tmp_path: Path) -> None:
+    """Owner and group are set by name."""
+    path = tmp_path / "c.sock"
+    owner, group = pwd.getpwuid(65534).pw_name, grp.getgrgid(65534).gr_name
+    with open_listeners([listen(path, owner=owner, group=group, mode="0620")]):
+        found = path.stat()
+    assert (65534, 65534, 0o620) == (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
 
 
 def test_one_bad_listener_opens_none(tmp_path: Path, no_fd_leak: None) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -114,6 +115,25 @@ async def test_a_failing_accept_is_one_warning(
     assert "" == capsys.readouterr().err
 
 
+async def test_connections_leave_no_descriptor(no_fd_leak: None, open_door: OpenDoor) -> None:
+    """However a connection ends, its socket is closed, and closed before the server's end."""
+    async with open_door(idle_timeout=30.0) as door:
+        before = count_descriptors()
+        for number in range(90):
+            async with await door.connect() as stream:
+                match number % 3:
+                    case 0:
+                        await stream.send_all(get("/livez"))
+                    case 1:
+                        await stream.send_all(post("/api/v1/generate", GENERATE))
+                        await door.pool.next_request()
+                    case _:
+                        await stream.send_all(b"garbage\r\n\r\n")
+        with trio.fail_after(5):
+            while count_descriptors() > before:
+                await trio.testing.wait_all_tasks_blocked()
+
+
 async def test_nothing_is_written_to_stderr(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
     """The server library's own logs stay silent, for good requests and bad ones."""
     await door.http.get("/livez")
@@ -132,3 +152,8 @@ async def wait_gone(door: Door) -> None:
     with trio.fail_after(5):
         await door.ended.wait()
     assert not door.path.exists()
+
+
+def count_descriptors() -> int:
+    """How many descriptors this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())

@@ -178,7 +178,7 @@ async def test_the_control_routes_show_a_running_generation(tmp_path: Path) -> N
         )
         assert request.timings.ttft_ms is not None
         assert pools.pools[0].model is not None
-        assert "1s" not in pools.pools[0].config["command"]  # type: ignore[operator]
+        assert 2 == pools.pools[0].config["workers"]
 
 
 @pytest.mark.parametrize("prompt", ["x sim.tokens=100000 sim.tps=200", "x sim.slow=prefill"])
@@ -277,11 +277,10 @@ async def test_a_client_that_does_not_read_loses_its_own_request_only(tmp_path: 
         await read_until(lazy, b"started")
         async with at.client.generate(ask("y sim.tokens=3000")) as stream:
             text, finished = await read(stream)
-        lost = await at.wait(RequestFinished, 2)
+        await at.wait(RequestFinished, 2)
     assert (3000, Outcome.COMPLETED) == (len(text.split()), finished.outcome)
     failed = [event for event in at.all(RequestFinished) if event.outcome is Outcome.FAILED]
     assert [FailureReason.SLOW_CONSUMER] == [event.error for event in failed]
-    assert lost is not None
 
 
 async def test_many_clients_that_leave_at_any_moment(tmp_path: Path) -> None:
