@@ -71,6 +71,8 @@ class Generation:
     async def _follow(self, stream: GenerateStream) -> None:
         if self._session.as_json:
             await self._session.out.write(stream.raw.decode() + "\n")
+        elif stream.accepted.queued:
+            self._session.say(f"waiting, {stream.accepted.queued} before it in the queue", "dim")
         async for line in stream:
             if isinstance(line, Started):
                 self._worker = line.worker
@@ -93,8 +95,8 @@ class Generation:
                     self._session.say(self._facts(finished), "dim")
                 return ExitCode.DONE
             case Outcome.CANCELLED:
-                by = f"cancelled by {finished.cancelled_by}, not from here"
-                self._session.complain(f"{by}; {ending(finished.outcome, finished.cancel)}")
+                by = finished.cancelled_by
+                self._session.complain(ending(finished.outcome, finished.cancel, by))
                 return ExitCode.FAILED
             case Outcome.FAILED:
                 self._session.complain(failure(finished.error))

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from supervisord_llm.cli.output import duration, printable
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
-from supervisord_llm.core.words import FailureReason, Outcome, RequestState, Resolution
+from supervisord_llm.core.words import CancelledBy, FailureReason, Outcome, RequestState, Resolution
 from supervisord_llm.schema import CancelRecord, Failure, RequestInfo
 
 
@@ -54,12 +54,13 @@ def _standing(info: RequestInfo) -> str:
     return f"{ending(info.outcome, info.cancel)}{aftermath(info)}"
 
 
-def ending(outcome: Outcome, record: CancelRecord | None) -> str:
-    """How a request ended that was asked to."""
+def ending(outcome: Outcome, record: CancelRecord | None, by: CancelledBy | None = None) -> str:
+    """How a request ended that was asked to; ``by`` is named where it was somebody else."""
     match outcome:
         case Outcome.CANCELLED if record:
+            whose = "" if by is None else f" by {by}"
             elapsed = duration(record.elapsed_ms)
-            return f"cancelled after {elapsed} (answered by {record.answered_by})"
+            return f"cancelled{whose} after {elapsed} (answered by {record.answered_by})"
         case Outcome.COMPLETED:
             return "completed all the same"
         case _:

@@ -141,5 +141,6 @@ def _note(worker: WorkerInfo) -> str:
     if worker.last_exit:
         ended = f"generation {worker.last_exit.generation} ended with {worker.last_exit.exit}"
         because = worker.last_exit.reason
-        notes.append(f"{ended} ({because})" if because else ended)
+        told = because is None or because == worker.reason
+        notes.append(ended if told else f"{ended} ({because})")
     return ", ".join(notes)
