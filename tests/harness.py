@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,12 +128,16 @@ def write_config(
     folder: Path, options: str = "", *, workers: int = 1, settings: str = QUICK
 ) -> Path:
     """A configuration with one pool ``sim`` of sim workers, started with ``options``."""
+    return write_command(folder, ["sllm-sim-worker", *options.split()], workers, settings)
+
+
+def write_command(folder: Path, command: Sequence[str], workers: int, settings: str) -> Path:
+    """A configuration with one pool ``sim`` of workers of any kind."""
     path = folder / "daemon.toml"
-    command = ["sllm-sim-worker", *options.split()]
     path.write_text(
         f'[daemon]\nstate_dir = "{folder}/state"\nshutdown_drain = "5s"\n'
         f'[[listen]]\naddress = "unix:{folder}/control.sock"\n'
-        f"[pool.sim]\ncommand = {command}\nworkers = {workers}\n"
+        f"[pool.sim]\ncommand = {list(command)}\nworkers = {workers}\n"
         f'pass_env = ["{TEST_VARIABLE}"]\nsampling = {{ max_new_tokens = 100000 }}\n{settings}'
     )
     return path

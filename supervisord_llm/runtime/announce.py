@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supervisord_llm import events
-from supervisord_llm.core.words import ExitCause, PoolName, SlotName, SlotState, TeardownStage
+from supervisord_llm.core.words import (
+    ExitCause,
+    PoolName,
+    QuarantineReason,
+    SlotName,
+    SlotState,
+    TeardownStage,
+)
 from supervisord_llm.host.usage import Usage
 from supervisord_llm.runtime.log_lines import LogLine
 from supervisord_llm.runtime.request import Publish
@@ -76,16 +83,22 @@ class Announcer:
         )
 
     def quarantined(
-        self, worker: Worker, reason: str, detail: str | None, requests: Sequence[str]
+        self,
+        worker: Worker,
+        reason: QuarantineReason,
+        detail: str | None,
+        requests: Sequence[str],
     ) -> None:
-        """The worker was judged unfit."""
+        """The worker was judged unfit; what has exited is only reaped any more."""
+        exited = reason is QuarantineReason.UNEXPECTED_EXIT
+        stage = TeardownStage.REAPING if exited else TeardownStage.TERMINATING
         self._publish(
             events.WorkerQuarantined(
                 pool=self._pool,
                 worker=self._slot,
                 generation=worker.generation.number,
                 reason=reason,
-                stage=TeardownStage.TERMINATING,
+                stage=stage,
                 detail=detail,
                 requests=list(requests),
                 last_lines=worker.last_lines,

@@ -315,6 +315,7 @@ class Slot:
                 )
                 return
         worker.became_idle()
+        worker.note_usage()
         self._step(lifecycle.ReadyHeard(self._now(), worker.connection.capacity))
         self._tell.ready(worker, self._now() - worker.spawned_at)
         self._hooks.on_ready(ready)
@@ -382,9 +383,9 @@ class Slot:
             )
             self._tools.moves.unpark_all()
         for effect in effects:
-            self._perform(effect)
+            self._perform(effect, before.generation)
 
-    def _perform(self, effect: lifecycle.Effect) -> None:
+    def _perform(self, effect: lifecycle.Effect, generation_before: int) -> None:
         match effect:
             case lifecycle.Spawn(generation):
                 self._spawn(Generation(self.name, generation))
@@ -395,7 +396,7 @@ class Slot:
             case lifecycle.TellQuarantined(reason):
                 self._quarantined(reason)
             case lifecycle.TellRestart(attempt, delay, reason):
-                self._tell.restart(self.generation, attempt, delay, reason)
+                self._tell.restart(generation_before, attempt, delay, reason)
             case lifecycle.TellParked(restarts, reason):
                 last = self.last_exit
                 exit_, lines = (None, []) if last is None else (last.exit, last.last_lines)

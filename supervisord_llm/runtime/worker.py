@@ -332,11 +332,15 @@ class Worker:
             return
         self._probe_sent_at = now
 
+    def note_usage(self) -> None:
+        """Look at what the process holds and has used now."""
+        if (used := usage.read(self.process.pid)) is not None:
+            self.usage = used
+            self._watcher.on_usage(used)
+
     async def _keep_usage(self) -> None:
         while True:
-            if (used := usage.read(self.process.pid)) is not None:
-                self.usage = used
-                self._watcher.on_usage(used)
+            self.note_usage()
             if self.process.observe():
                 self._watcher.on_descendants()
             await trio.sleep(_USAGE_SECONDS)
