@@ -31,6 +31,9 @@ from supervisord_llm.core.words import (
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """How one generation's worker behaves; delays in seconds, ``None`` for never."""
 
+    spawns: bool = True
+    """Whether there is a process at all."""
+    capacity: int = 1
     load: float = 1.0
     prefill: float = 0.5
     decode: float = 1.0
@@ -42,11 +45,6 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     heeds_kill: float | None = 0.1
     exits_after: float | None = None
     """By itself, counted from its spawn."""
-
-    @property
-    def sound(self) -> bool:
-        """Whether it does no more than it is asked for, and that in time."""
-        return self.exits_after is None and not self.pipe_breaks and self.heeds_cancel is not None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +81,7 @@ class Worker:
         self.condemned_at: float | None = None
         self.unreapable_at: float | None = None
         self.restart_delay = 0.0
-        """How long the slot waits after it, as was told."""
+        """How long the slot waits until there is another, as was told."""
         self.ladder = escalation.State(graces=of.settings.graces)
         self.requests: dict[RequestId, Request] = {}
         self.cancellations: dict[RequestId, cancellation.State] = {}
@@ -100,6 +98,7 @@ class Slot:
         self.state = slot.State(policy=settings.policy)
         self.worker: Worker | None = None
         self.workers: list[Worker] = []
+        self.spawned = 0
 
 
 class Pool:
@@ -145,6 +144,14 @@ class Pool:
                 self._acts.popleft()()
         finally:
             self._running = False
+        self._check()
+
+    def _check(self) -> None:
+        idle = any(each.state.takes_work for each in self.slots)
+        assert not (idle and self._waiting), "a request waits although a slot is free"
+        for each in self.slots:
+            late = each.state.next_start_at is not None and each.state.next_start_at < self.now
+            assert not late, "a slot sleeps through its next start"
 
     def _arm(self, key: object, arm: Arm, fire: Callable[[Elapsed], None]) -> None:
         def act() -> None:
@@ -178,6 +185,16 @@ class Pool:
         request = self.requests.get(f"req_{index}")
         if request is not None:
             self._post(request, ledger.CancelAsked(self.now, by))
+
+    def condemn(self, index: int) -> None:
+        """Find the worker of one slot unfit, if it has one."""
+        each = self.slots[index % len(self.slots)]
+        self._step_slot(each, slot.Condemned(self.now, QuarantineReason.TOKEN_STALL))
+
+    def start(self) -> None:
+        """Want every slot up."""
+        for each in self.slots:
+            self._step_slot(each, slot.StartAsked(self.now))
 
     def drain(self, then: slot.Next) -> None:
         """Reload or stop every slot."""
@@ -216,7 +233,7 @@ class Pool:
         worker = to.worker
         assert worker is not None
         assert worker.condemned_at is None, "work for an unfit worker"
-        assert not worker.exited or to.state.takes_work
+        assert not worker.exited, "work for a worker that has ended"
         self._step_slot(to, slot.Assigned(self.now))
         request.held_by = request.was_on = worker
         worker.requests[request.id] = request
@@ -329,7 +346,8 @@ class Pool:
                 case slot.TellQuarantined(reason):
                     self._lose(self._worker(of), reason)
                 case slot.TellRestart(delay=delay):
-                    self._worker(of).restart_delay = delay
+                    if of.worker is not None:
+                        of.worker.restart_delay += delay
                 case slot.Offer():
                     self._turn(self._offer)
                 case slot.TellDown():
@@ -345,8 +363,12 @@ class Pool:
 
     def _spawn(self, of: Slot, generation: int) -> None:
         assert of.worker is None or of.worker.reaped, "two workers in one slot"
-        index = min(len(of.workers), len(of.scripts) - 1)
-        worker = Worker(of, generation, of.scripts[index], self.now)
+        script = of.scripts[min(of.spawned, len(of.scripts) - 1)]
+        of.spawned += 1
+        if not script.spawns:
+            self._turn(lambda: self._step_slot(of, slot.SpawnFailed(self.now, 0.5)))
+            return
+        worker = Worker(of, generation, script, self.now)
         of.worker = worker
         of.workers.append(worker)
         self._later(worker.script.load, lambda: self._ready(worker))
@@ -354,7 +376,7 @@ class Pool:
 
     def _ready(self, worker: Worker) -> None:
         if not worker.exited and not worker.reaped:
-            self._step_slot(worker.of, slot.ReadyHeard(self.now, 1))
+            self._step_slot(worker.of, slot.ReadyHeard(self.now, worker.script.capacity))
 
     def _exit(self, worker: Worker) -> None:
         if not worker.exited:

@@ -6,6 +6,8 @@ and the ledgers are put together, and only what a user sees is looked at.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -57,6 +59,8 @@ def maybe(longest: float) -> st.SearchStrategy[float | None]:
 
 scripts = st.builds(
     Script,
+    spawns=st.sampled_from([True, True, True, False]),
+    capacity=st.integers(1, 3),
     load=st.floats(0.0, 5.0),
     prefill=st.floats(0.0, 15.0),
     decode=st.floats(0.0, 15.0),
@@ -71,7 +75,9 @@ scripts = st.builds(
 histories = st.lists(
     st.tuples(
         st.floats(0.0, 60.0),
-        st.sampled_from(["submit", "submit", "submit", "cancel", "cancel", "reload"]),
+        st.sampled_from(
+            ["submit", "submit", "submit", "cancel", "cancel", "condemn", "reload", "start"]
+        ),
         st.integers(0, 12),
     ),
     max_size=30,
@@ -81,12 +87,17 @@ histories = st.lists(
 def play(pool: Pool, history: list[tuple[float, str, int]], *, stop_at: float = 100.0) -> None:
     """Do what the history says at its times, then stop every slot and let it all come to rest."""
     for at, wish, index in history:
-        if wish == "submit":
-            pool.at(at, pool.submit)
-        elif wish == "cancel":
-            pool.at(at, lambda index=index: pool.cancel(index, CancelledBy.CLIENT))  # type: ignore[misc]
-        else:
-            pool.at(at, lambda: pool.drain(Next.START))
+        match wish:
+            case "submit":
+                pool.at(at, pool.submit)
+            case "cancel":
+                pool.at(at, partial(pool.cancel, index, CancelledBy.CLIENT))
+            case "condemn":
+                pool.at(at, partial(pool.condemn, index))
+            case "start":
+                pool.at(at, pool.start)
+            case _:
+                pool.at(at, partial(pool.drain, Next.START))
     pool.at(stop_at, lambda: pool.drain(Next.STOP))
     pool.run(stop_at + 1000.0)
 
@@ -202,7 +213,7 @@ def test_a_wedged_worker_costs_its_neighbour_s_request_nothing(
     wedged: Script, sound: Script, cancel_after: float
 ) -> None:
     """The other slot's request takes exactly as long as it would have taken alone."""
-    pool = Pool(settings(), [[msgspec.structs.replace(wedged, load=0.5)], [sound]])
+    pool = Pool(settings(), [[msgspec.structs.replace(wedged, load=0.5, spawns=True)], [sound]])
     pool.at(1.5, pool.submit)
     pool.at(1.5, pool.submit)
     pool.at(1.5 + cancel_after, lambda: pool.cancel(0, CancelledBy.CLIENT))
