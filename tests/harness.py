@@ -14,7 +14,7 @@ import trio
 
 from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import load
-from supervisord_llm.core.ledger import Record
+from supervisord_llm.core.record import Record
 from supervisord_llm.events import Event
 from supervisord_llm.host import tree
 from supervisord_llm.host.leftovers import WorkerRecords

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
         "runtime", "openai", "telemetry", "events", "errors", "config", "schema", "core.words",
         "host.peers", "starlette", "hypercorn", "msgspec", "trio",
         # The types of what the runtime's objects hold, which the API turns into its own records.
-        "core.ledger", "wire.messages",
+        "core.record", "wire.messages",
         # Hypercorn's parser, whose bare refusals the listener watches.
         "h11",
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisord_llm.core.ledger import Record
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import RequestId
 from supervisord_llm.schema import CancelRecord, Failure, Finished, Timings, Usage
 

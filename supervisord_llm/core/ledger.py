@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.table import Cell, Move, Table, ignored, illegal
 from supervisord_llm.core.words import (
     AnsweredBy,
@@ -30,30 +31,6 @@ from supervisord_llm.core.words import (
     Resolution,
     Usage,
 )
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The one terminal record of an accepted request."""
-
-    outcome: Outcome
-    finish_reason: FinishReason | None = None
-    cancelled_by: CancelledBy | None = None
-    answered_by: AnsweredBy | None = None
-    cancel_elapsed_ms: float | None = None
-    cancel_raced: bool = False
-    error: FailureReason | None = None
-    detail: str | None = None
-    usage: Usage | None = None
-    queued_ms: float
-    ttft_ms: float | None
-    total_ms: float
-    prefill_ms: float | None = None
-    decode_ms: float | None = None
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same request may well succeed if it is sent again."""
-        return self.error is not None and self.error is not FailureReason.ENGINE_ERROR
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -381,26 +358,18 @@ def _overflow_while_cancelling(state: State, event: Overflowed) -> _Move:
     return _grace_missed(state, GraceMissed(event.now))
 
 
-def _expire(state: State, event: QueueExpired) -> _Move:
-    record = _record(
-        state,
-        event.now,
-        Outcome.FAILED,
-        error=FailureReason.QUEUE_TIMEOUT,
-        detail="no worker became free in time; try again later",
-    )
+def _fail_queued(state: State, now: float, error: FailureReason, detail: str) -> _Move:
+    record = _record(state, now, Outcome.FAILED, error=error, detail=detail)
     return _sealed(state, RequestState.FINISHED, record), (Withdraw(), Seal(record), Over())
+
+
+def _expire(state: State, event: QueueExpired) -> _Move:
+    detail = "no worker became free in time; try again later"
+    return _fail_queued(state, event.now, FailureReason.QUEUE_TIMEOUT, detail)
 
 
 def _pool_lost(state: State, event: PoolLost) -> _Move:
-    record = _record(
-        state,
-        event.now,
-        Outcome.FAILED,
-        error=FailureReason.POOL_UNAVAILABLE,
-        detail=event.detail,
-    )
-    return _sealed(state, RequestState.FINISHED, record), (Withdraw(), Seal(record), Over())
+    return _fail_queued(state, event.now, FailureReason.POOL_UNAVAILABLE, event.detail)
 
 
 def _settle_held(state: State, now: float, resolution: Resolution) -> _Move:

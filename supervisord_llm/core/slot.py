@@ -212,6 +212,14 @@ def _load(state: State) -> State:
     return _replace(state, kind=kind)
 
 
+def _down(
+    state: State, kind: SlotState, reason: str | None, next_start_at: float | None = None
+) -> State:
+    """The state without a worker."""
+    idle = _replace(state, in_flight=0, cancelling=0, capacity=0)
+    return _replace(idle, kind=kind, reason=reason, next_start_at=next_start_at)
+
+
 def _spawn(state: State, *, reason: str | None) -> _Move:
     generation = state.generation + 1
     starting = _replace(
@@ -245,9 +253,7 @@ def _restart(state: State, now: float, roll: float, reason: str) -> _Move:
     )
     counted = _replace(state, history=history)
     if isinstance(decision, restart.Park):
-        parked = _replace(
-            counted, kind=SlotState.PARKED, reason=reason, in_flight=0, cancelling=0, capacity=0
-        )
+        parked = _down(counted, SlotState.PARKED, reason)
         return parked, (TellParked(decision.restarts, reason), TellDown())
     counted = _replace(counted, restarts=counted.restarts + 1)
     delay = decision.delay if isinstance(decision, restart.Wait) else 0.0
@@ -256,29 +262,12 @@ def _restart(state: State, now: float, roll: float, reason: str) -> _Move:
         starting, effects = _spawn(counted, reason=reason)
         return starting, (told, *effects)
     start_at = now + delay
-    waiting = _replace(
-        counted,
-        kind=SlotState.BACKOFF,
-        reason=reason,
-        in_flight=0,
-        cancelling=0,
-        capacity=0,
-        next_start_at=start_at,
-    )
+    waiting = _down(counted, SlotState.BACKOFF, reason, start_at)
     return waiting, (told, Arm(Timer.BACKOFF, start_at, SlotState.BACKOFF))
 
 
 def _stopped(state: State, reason: str | None) -> _Move:
-    stopped = _replace(
-        state,
-        kind=SlotState.STOPPED,
-        reason=reason,
-        in_flight=0,
-        cancelling=0,
-        capacity=0,
-        next_start_at=None,
-    )
-    return stopped, (TellDown(),)
+    return _down(state, SlotState.STOPPED, reason), (TellDown(),)
 
 
 def _spawn_failed(state: State, event: SpawnFailed) -> _Move:
@@ -302,7 +291,7 @@ def _assigned(state: State, event: Assigned) -> _Move:
     return _load(_replace(state, in_flight=state.in_flight + 1)), ()
 
 
-def _counted(state: State, event: object, *, in_flight: int, cancelling: int) -> State:
+def _counted(state: State, event: object, in_flight: int, cancelling: int) -> State:
     # A miscount would let the slot wait for ever for a request that it does not have.
     if not 0 <= cancelling <= in_flight:
         illegal(state, event)
@@ -311,11 +300,7 @@ def _counted(state: State, event: object, *, in_flight: int, cancelling: int) ->
 
 def _less(state: State, event: Released) -> State:
     cancelling = state.cancelling - (1 if event.was_cancelling else 0)
-    return _counted(state, event, in_flight=state.in_flight - 1, cancelling=cancelling)
-
-
-def _one_more_cancelling(state: State, event: CancelBegan) -> State:
-    return _counted(state, event, in_flight=state.in_flight, cancelling=state.cancelling + 1)
+    return _counted(state, event, state.in_flight - 1, cancelling)
 
 
 def _released(state: State, event: Released) -> _Move:
@@ -328,11 +313,11 @@ def _released_draining(state: State, event: Released) -> _Move:
 
 
 def _cancel_began(state: State, event: CancelBegan) -> _Move:
-    return _load(_one_more_cancelling(state, event)), ()
+    return _load(_counted(state, event, state.in_flight, state.cancelling + 1)), ()
 
 
 def _cancel_began_draining(state: State, event: CancelBegan) -> _Move:
-    return _one_more_cancelling(state, event), ()
+    return _counted(state, event, state.in_flight, state.cancelling + 1), ()
 
 
 def _condemn(state: State, event: Condemned) -> _Move:

@@ -75,8 +75,8 @@ class QuarantineReason(StrEnum):
     STDIN_BLOCKED = "stdin_blocked"
     LOAD_TIMEOUT = "load_timeout"
     LOAD_STALLED = "load_stalled"
-    FIRST_TOKEN_STALL = "first_token_stall"  # noqa: S105 - a reason, not a secret
-    TOKEN_STALL = "token_stall"  # noqa: S105 - likewise
+    FIRST_TOKEN_STALL = "first_token_stall"
+    TOKEN_STALL = "token_stall"
     HEALTH_PROBE_FAILED = "health_probe_failed"
     PROTOCOL_ERROR = "protocol_error"
     UNEXPECTED_EXIT = "unexpected_exit"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 import trio
 
-from supervisord_llm.core.ledger import Record
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import SlotName
 
 

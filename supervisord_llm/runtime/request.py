@@ -16,7 +16,7 @@ import trio
 
 from supervisord_llm import events
 from supervisord_llm.core import ledger
-from supervisord_llm.core.ledger import Record
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import (
     CancelledBy,
     Generation,

@@ -16,6 +16,7 @@ import msgspec
 
 from supervisord_llm.core import admission, cancellation, escalation, ledger, restart, slot
 from supervisord_llm.core.effects import Arm, Elapsed
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import (
     CancelledBy,
     FailureReason,
@@ -62,7 +63,7 @@ class Request:
     def __init__(self, id_: RequestId, now: float) -> None:
         self.id = id_
         self.state = ledger.State(accepted_at=now)
-        self.seals: list[tuple[float, ledger.Record]] = []
+        self.seals: list[tuple[float, Record]] = []
         self.overs = 0
         self.held_by: Worker | None = None
         self.was_on: Worker | None = None

@@ -20,7 +20,6 @@ from supervisord_llm.core.ledger import (
     Overflowed,
     PoolLost,
     QueueExpired,
-    Record,
     Released,
     Seal,
     State,
@@ -31,6 +30,7 @@ from supervisord_llm.core.ledger import (
     Withdraw,
     WorkerLost,
 )
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import (
     AnsweredBy,
     CancelledBy,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ def model(tmp_path: Path) -> Iterator[Running]:
         yield daemon
 
 
-def generate(daemon: Running, body: dict[str, object], tokens: int) -> tuple[str, dict[str, Any]]:
+def generate(
+    daemon: Running, body: Mapping[str, object], tokens: int
+) -> tuple[str, dict[str, Any]]:
     """Send a request and read to the end: the text and the terminal record."""
     reply = daemon.client.post(
         "/api/v1/generate", json={**body, "max_new_tokens": tokens}, timeout=120
@@ -38,7 +40,7 @@ def generate(daemon: Running, body: dict[str, object], tokens: int) -> tuple[str
     return text, lines[-1]
 
 
-def cancel(daemon: Running, body: dict[str, object], *, after: str) -> dict[str, Any]:
+def cancel(daemon: Running, body: Mapping[str, object], *, after: str) -> dict[str, Any]:
     """Start a long request, cancel it once it has come to ``after``: the terminal record."""
     with daemon.client.stream(
         "POST", "/api/v1/generate", json={**body, "max_new_tokens": 4000}, timeout=120

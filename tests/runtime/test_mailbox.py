@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from supervisord_llm.core.ledger import Record
+from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import Outcome
 from supervisord_llm.runtime.mailbox import Batch, Mailbox, Started
 

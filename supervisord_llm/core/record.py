@@ -1,0 +1,38 @@
+"""What an accepted request's one terminal record says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from supervisord_llm.core.words import (
+    AnsweredBy,
+    CancelledBy,
+    FailureReason,
+    FinishReason,
+    Outcome,
+    Usage,
+)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """The one terminal record of an accepted request."""
+
+    outcome: Outcome
+    finish_reason: FinishReason | None = None
+    cancelled_by: CancelledBy | None = None
+    answered_by: AnsweredBy | None = None
+    cancel_elapsed_ms: float | None = None
+    cancel_raced: bool = False
+    error: FailureReason | None = None
+    detail: str | None = None
+    usage: Usage | None = None
+    queued_ms: float
+    ttft_ms: float | None
+    total_ms: float
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may well succeed if it is sent again."""
+        return self.error is not None and self.error is not FailureReason.ENGINE_ERROR
