@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -22,7 +23,6 @@ from supervisord_llm.api.listeners import UnixListener, open_listeners
 from supervisord_llm.api.server import serve
 from supervisord_llm.config.launch import LaunchPlan, slot_launches
 from supervisord_llm.config.load import LoadedConfig
-from supervisord_llm.errors import OperatorError
 from supervisord_llm.host import tree
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.paths import runtime_dir
@@ -46,8 +46,7 @@ class Daemon:
         loaded: LoadedConfig,
         plan: LaunchPlan,
         records: WorkerRecords,
-        *,
-        owns_process: bool,
+        on_ready: Callable[[], None] | None,
     ) -> None:
         """Put the parts together; `run` brings them to life.
 
@@ -55,7 +54,7 @@ class Daemon:
             loaded: the configuration.
             plan: how each slot's workers are started.
             records: the state directory, held by this daemon.
-            owns_process: whether the whole process is the daemon's: its signals, and its children.
+            on_ready: called once, when the first verdicts are in and every required pool serves.
         """
         self.config = loaded.config
         self.boot = uuid4().hex
@@ -70,23 +69,22 @@ class Daemon:
         self._loaded = loaded
         self._plan = plan
         self._records = records
-        self._owns_process = owns_process
-        self._stop_reason: str | None = None
+        self._on_ready = on_ready
         self._stop = trio.Event()
         self._hurry = trio.Event()
 
     def stop(self, reason: str) -> None:
         """Begin the shutdown; asked a second time, end the drain."""
         forced = self._stop.is_set()
-        self.log.publish(events.DaemonStopping(reason=reason, forced=forced))
+        self._publish(events.DaemonStopping(reason=reason, forced=forced))
         (self._hurry if forced else self._stop).set()
 
-    async def run(
-        self,
-        listeners: list[UnixListener],
-        task_status: trio.TaskStatus[Supervisor] = trio.TASK_STATUS_IGNORED,
-    ) -> int:
-        """Serve until told to stop, then stop everything; the exit code."""
+    async def run(self, listeners: list[UnixListener]) -> int:
+        """Serve until told to stop, then stop everything; the exit code.
+
+        The whole process is the daemon's: its signals, and its children, all of them workers or
+        adopted from workers.
+        """
         self._tell_start()
         supervisor = Supervisor(
             self.config,
@@ -95,7 +93,7 @@ class Daemon:
             publish=self.log.publish,
             records=RecordKeeper(self._records, self.log.publish),
             launcher=Path(sysconfig.get_path("scripts")) / LAUNCHER,
-            sweep=self._owns_process,
+            sweep=True,
         )
         lag = LagMeter(lambda seconds: self._publish(events.DaemonLoopLag(seconds=seconds)))
         front = Front(
@@ -109,18 +107,16 @@ class Daemon:
             version=__version__,
         )
         async with trio.open_nursery() as nursery:
-            if self._owns_process:
-                await nursery.start(serve_signals, self.stop, self._hang_up)
+            await nursery.start(serve_signals, self.stop, self._hang_up)
             nursery.start_soon(lag.run)
             await nursery.start(partial(serve, front, listeners))
             await nursery.start(supervisor.run)
             nursery.start_soon(self._tell_ready, supervisor)
-            task_status.started(supervisor)
             await self._stop.wait()
             if not await supervisor.stop(self._hurry):
                 self._warn_unreaped(supervisor)
             nursery.cancel_scope.cancel()
-        self.log.publish(events.DaemonStopped(exit_code=0))
+        self._publish(events.DaemonStopped(exit_code=0))
         return 0
 
     def _publish(self, event: events.Event) -> None:
@@ -136,7 +132,7 @@ class Daemon:
                 digest=self._loaded.digest,
             )
         )
-        for warning in self._plan.warnings:
+        for warning in [*self._loaded.warnings, *self._plan.warnings]:
             self._warn(warning.topic, warning.message, warning.remedy)
 
     def _warn(self, topic: str, message: str, remedy: str) -> None:
@@ -163,6 +159,10 @@ class Daemon:
         if supervisor.stopping:
             return
         self._publish(events.DaemonReady(pools=list(supervisor.pools)))
+        if self._on_ready is not None and all(
+            pool.ready for pool in supervisor.pools.values() if pool.config.required
+        ):
+            self._on_ready()
 
     def _hang_up(self) -> None:
         if sys.stderr.isatty():
@@ -184,8 +184,12 @@ class Daemon:
         )
 
 
-def main(loaded: LoadedConfig) -> int:
+def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> int:
     """Run the daemon in this process until it is told to stop; the exit code.
+
+    Args:
+        loaded: the configuration.
+        on_ready: called once, when every required pool serves.
 
     Raises:
         OperatorError: if the machine does not allow what the configuration asks for.
@@ -201,7 +205,7 @@ def main(loaded: LoadedConfig) -> int:
     ):
 
         async def run() -> int:
-            daemon = Daemon(loaded, plan, records, owns_process=True)
+            daemon = Daemon(loaded, plan, records, on_ready)
             try:
                 daemon.end_leftovers()
                 return await daemon.run(listeners)
@@ -209,6 +213,3 @@ def main(loaded: LoadedConfig) -> int:
                 daemon.log.close()
 
         return trio.run(run)
-
-
-__all__ = ["Daemon", "OperatorError", "main"]
