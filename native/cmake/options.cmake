@@ -29,6 +29,12 @@ target_compile_options(sllm_flags INTERFACE
   # GCC 12 sees overlapping copies in std::string's operator+ (its bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 
+if(NOT SLLM_SANITIZE STREQUAL "none")
+  # GCC warns of uninitialised values in code that the sanitizers have added; it says so itself.
+  target_compile_options(sllm_flags INTERFACE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+endif()
+
 # Sanitizers hold for everything in the tree, llama.cpp included if it is built here.
 if(SLLM_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all
