@@ -66,6 +66,25 @@ def test_a_cut_off_model_is_not_served(tmp_path: Path) -> None:
     assert "give --model the path of a GGUF file" in done.stderr
 
 
+def test_a_context_too_large_for_the_machine_is_refused() -> None:
+    """Memory that is not there is an answer before the ready line, with the remedy."""
+    done = run("--model", str(model_path()), "--ctx", "16000000")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot make a context of 16000000 tokens: " in done.stderr
+    assert done.stderr.endswith("; give --ctx a smaller number\n")
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    """Layers for a GPU need a build that knows one; silence would be slowness."""
+    done = run("--model", str(model_path()), "--gpu-layers", "3")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "cannot put layers on a GPU: this llama.cpp is built without one; leave out --gpu-layers\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
