@@ -41,7 +41,13 @@ class Problems:
         )
 
 
+def quote(text: str) -> str:
+    """The text as a string of TOML."""
+    # JSON's strings are TOML's too, but for the one control character that JSON leaves alone.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def join(path: str, key: str) -> str:
     """The path of a key in the table at ``path``, as TOML writes it."""
-    name = key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    name = key if _BARE_KEY.fullmatch(key) else quote(key)
     return f"{path}.{name}" if path else name

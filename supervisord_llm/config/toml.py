@@ -5,10 +5,9 @@ A library for this was not taken: the values are ours, so a page is all that is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from supervisord_llm.config.problems import join
+from supervisord_llm.config.problems import join, quote
 
 
 def render(table: Mapping[str, object]) -> str:
@@ -44,8 +43,7 @@ def _value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            # JSON's strings are TOML's, but for the one control character that JSON leaves alone.
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            return quote(value)
         case int() | float():
             return repr(value)
         case Mapping():

@@ -8,7 +8,7 @@ writer and another to the reader. In memory it is a plain number of seconds or b
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ CPU_MAX = 8191
 _DURATION = re.compile(r"(?:[0-9]{1,30}(?:\.[0-9]{1,30})?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"([0-9.]+)(ms|[smhd])")
 _SIZE = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)([KMGT]iB|B)")
-_LOOSE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-zµ]*)")
+_LOOSE = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) *([A-Za-z]*)")
 _CPU_RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 _DURATION_ALIASES = {
@@ -56,7 +56,7 @@ def parse_duration(text: str) -> float:
         ValueError: if it is none, or more than a year; the message says what to write.
     """
     if not _DURATION.fullmatch(text):
-        remedy = _suggest(text, _DURATION_UNITS, _DURATION_ALIASES)
+        remedy = _suggest(text, _DURATION_UNITS, _DURATION_ALIASES, whole=False)
         remedy = remedy or 'a number and a unit (ms, s, m, h, d), such as "2s"'
         raise ValueError(f"cannot read {show(text)} as a duration; write {remedy}")
     parts = _DURATION_PART.findall(text)
@@ -92,7 +92,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        remedy = _suggest(text, _SIZE_UNITS, _SIZE_ALIASES)
+        remedy = _suggest(text, _SIZE_UNITS, _SIZE_ALIASES, whole=True)
         remedy = remedy or 'a number and a unit (B, KiB, MiB, GiB, TiB), such as "1MiB"'
         raise ValueError(f"cannot read {show(text)} as a size; write {remedy}")
     count = Decimal(match[1]) * _SIZE_UNITS[match[2]]
@@ -146,11 +146,15 @@ def show(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _suggest(text: str, units: dict[str, Decimal] | dict[str, int], aliases: dict[str, str]) -> str:
+def _suggest(
+    text: str, units: Mapping[str, Decimal | int], aliases: Mapping[str, str], *, whole: bool
+) -> str:
     """What the writer seems to have meant, in quotes; empty if that is a guess too far."""
     match = _LOOSE.fullmatch(text.strip())
     if match is None:
         return ""
     exact = {unit.lower(): unit for unit in units}
     unit = exact.get(match[2].lower()) or aliases.get(match[2].lower())
-    return f'"{match[1]}{unit}"' if unit else ""
+    if unit is None or (whole and Decimal(match[1]) * units[unit] % 1):
+        return ""
+    return f'"{match[1]}{unit}"'

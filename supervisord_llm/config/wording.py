@@ -29,7 +29,7 @@ def wanted(kind: inspect.Type, extra: Mapping[str, Any]) -> str:
         case inspect.IntType():
             return f"a whole number from {kind.ge} to {kind.le}"
         case inspect.FloatType():
-            return f"a number from {kind.ge} to {kind.le}"
+            return f"a number from {kind.ge:g} to {kind.le:g}"
         case inspect.BoolType():
             return "true or false"
         case inspect.UnionType():

@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisord_llm.config.decode import decode
+from supervisord_llm.config.load import load
+from supervisord_llm.config.problems import Problems
+from supervisord_llm.config.schema import Config, PoolConfig
+from supervisord_llm.errors import ConfigError
+from tests.config.files import POOL, environ, problems
+
+LONG = "/" + 107 * "x"
+POOL_KEYS = ", ".join(PoolConfig.__struct_fields__)
+PLACEHOLDERS = (
+    "{runtime_dir}, {data_dir}, {bin_dir}, {slot}, {index}, {threads}, {package:NAME}, and "
+    '"{{" for a brace'
+)
+COMMAND = 'a list, such as ["sllm-llama-worker", "--model", "FILE"]'
+CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Keys.
+        ("worker = 2", 'pool.p.worker: unknown key; did you mean "workers"?'),
+        (
+            'cooperative_grace = "2s"',
+            "pool.p.cooperative_grace: unknown here; move it to [pool.p.cancel]",
+        ),
+        (
+            "cancel.zebra = 1",
+            (
+                "pool.p.cancel.zebra: unknown key; remove it (there are: cancellation, "
+                "cooperative_grace, prefill_grace, terminate_grace, kill_grace, reap_grace)"
+            ),
+        ),
+        # Keys of what does not exist yet are unknown like any other.
+        ("standby = 0", f"pool.p.standby: unknown key; remove it (there are: {POOL_KEYS})"),
+        # Types and ranges.
+        (
+            'workers = "two"',
+            'pool.p.workers: cannot use "two"; write a whole number from 1 to 1024',
+        ),
+        ("workers = true", "pool.p.workers: cannot use true; write a whole number from 1 to 1024"),
+        ("workers = 1.0", "pool.p.workers: cannot use 1.0; write a whole number from 1 to 1024"),
+        ("workers = 0", "pool.p.workers: cannot use 0; write a whole number from 1 to 1024"),
+        (
+            f"workers = 1{400 * '0'}",
+            "pool.p.workers: cannot use so large a number; write a whole number from 1 to 1024",
+        ),
+        ('required = "yes"', 'pool.p.required: cannot use "yes"; write true or false'),
+        (
+            "required = 1979-05-27",
+            "pool.p.required: cannot use a date or time; write true or false",
+        ),
+        (
+            "restart.jitter = 1.5",
+            "pool.p.restart.jitter: cannot use 1.5; write a number from 0 to 1",
+        ),
+        (
+            "restart.jitter = nan",
+            "pool.p.restart.jitter: cannot use nan; write a number from 0 to 1",
+        ),
+        (
+            "sampling.temperature = inf",
+            "pool.p.sampling.temperature: cannot use inf; write a number from 0 to 100",
+        ),
+        (
+            "limits.nice = 99",
+            "pool.p.limits.nice: cannot use 99; write a whole number from -20 to 19",
+        ),
+        (
+            'dialect = "seriel"',
+            (
+                'pool.p.dialect: cannot use "seriel"; write one of "auto", "serial" '
+                '(did you mean "serial"?)'
+            ),
+        ),
+        ('cancel = "off"', 'pool.p.cancel: cannot use "off"; write a table, [pool.p.cancel]'),
+        ("pass_env = [1]", "pool.p.pass_env[0]: cannot use 1; write text in quotes"),
+        ('pass_env = "A"', 'pool.p.pass_env: cannot use "A"; write a list, each text in quotes'),
+        ('env = "A"', 'pool.p.env: cannot use "A"; write a table, such as { NAME = "value" }'),
+        # Durations and sizes.
+        (
+            'cancel.cooperative_grace = "2 secs"',
+            'pool.p.cancel.cooperative_grace: cannot read "2 secs" as a duration; write "2s"',
+        ),
+        (
+            "cancel.kill_grace = 2",
+            (
+                'pool.p.cancel.kill_grace: cannot use 2; write a duration from "0s" to "365d", '
+                'such as "2s"'
+            ),
+        ),
+        (
+            'health.token_stall = "0s"',
+            (
+                'pool.p.health.token_stall: cannot use "0s"; write a duration from "1ms" to '
+                '"365d", such as "2s"'
+            ),
+        ),
+        (
+            'max_line = "10B"',
+            'pool.p.max_line: cannot use "10B"; write a size from "1KiB" to "1GiB", such as "1MiB"',
+        ),
+        # Between keys.
+        (
+            "min_ready = 2",
+            "pool.p.min_ready: cannot be reached: 2 of 1 workers; write at most that",
+        ),
+        (
+            "workers = 2\nper_slot_env = [{}]",
+            (
+                "pool.p.per_slot_env: cannot use 1 entry for workers = 2; "
+                "write one table per worker, or none"
+            ),
+        ),
+        (
+            'limits.cpus = ["0", [1]]',
+            (
+                "pool.p.limits.cpus: cannot use 2 entries for workers = 1; "
+                "write one list of cores per worker, or none"
+            ),
+        ),
+        (
+            'restart = { backoff_initial = "5s", backoff_max = "1s" }',
+            (
+                'pool.p.restart.backoff_max: cannot be "1s", less than backoff_initial; '
+                'write at least "5s"'
+            ),
+        ),
+        # Cores.
+        ('limits.cpus = "atuo"', f'pool.p.limits.cpus: cannot use "atuo"; write {CORES}'),
+        (
+            'limits.cpus = ["3-1"]',
+            (
+                'pool.p.limits.cpus[0]: cannot read "3-1" as a list of cores; '
+                'write numbers and ranges, such as "0-3,8"'
+            ),
+        ),
+        (
+            "limits.cpus = [[-1]]",
+            "pool.p.limits.cpus[0][0]: cannot use -1; write a whole number from 0 to 8191",
+        ),
+        (
+            "limits.cpus = [[]]",
+            'pool.p.limits.cpus[0]: cannot be empty; write cores, such as "0-3" or [0, 1, 2, 3]',
+        ),
+        # Placeholders and variables.
+        (
+            'env = { A = "{thread}" }',
+            'pool.p.env.A: cannot fill in "{thread}": unknown; did you mean "{threads}"?',
+        ),
+        (
+            'env = { A = "s3cret{" }',
+            'pool.p.env.A: cannot fill in the placeholders: a lone "{"; write "{{" for it',
+        ),
+        (
+            'env = { A = "{s3cret}" }',
+            f"pool.p.env.A: cannot fill in a placeholder: unknown; there are {PLACEHOLDERS}",
+        ),
+        ("env = { A = 5 }", "pool.p.env.A: cannot use a number; write text in quotes"),
+        (
+            'env = { NOTIFY_SOCKET = "x" }',
+            (
+                "pool.p.env.NOTIFY_SOCKET: cannot be given to workers: NOTIFY_SOCKET is the "
+                "daemon's own; remove it"
+            ),
+        ),
+        (
+            'pass_env = ["A=B"]',
+            (
+                "pool.p.pass_env[0]: cannot be a variable's name; "
+                "write one that is not empty and has no ="
+            ),
+        ),
+        (
+            'per_slot_env = [{ A = "{port}" }]',
+            (
+                "pool.p.per_slot_env[0].A: cannot fill in a placeholder: unknown; there are "
+                f"{PLACEHOLDERS}"
+            ),
+        ),
+    ],
+)
+def test_a_fault_of_a_pool_is_told_with_its_key_and_remedy(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """One faulty key gives one sentence, which begins with the key's path."""
+    assert [expected] == problems(tmp_path, POOL + text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "pool: cannot start without a pool; write a table [pool.NAME] with a command"),
+        ("pool = 1", "pool: cannot use 1; write a table, [pool.NAME]"),
+        ("[pool]\np = 1", "pool.p: cannot use 1; write a table, [pool.p]"),
+        ("[pool.p]", f"pool.p.command: cannot be left out; write {COMMAND}"),
+        ("[pool.p]\ncommand = []", f"pool.p.command: cannot be empty; write {COMMAND}"),
+        ('[pool.p]\ncommand = "w"', f'pool.p.command: cannot use "w"; write {COMMAND}'),
+        (
+            '[pool.p]\ncommand = [""]',
+            "pool.p.command[0]: cannot be empty; write the program to run",
+        ),
+        (
+            '[pool.p]\ncommand = ["w\\u0000"]',
+            'pool.p.command[0]: cannot use "w\\u0000"; write text in quotes, without a zero byte',
+        ),
+        (
+            '[pool.p]\ncommand = ["w", "{package:no_such}"]',
+            (
+                'pool.p.command[1]: cannot fill in "{package:no_such}": no such package can be '
+                "imported; install it where supervisord-llm is, under the name that `import` "
+                "takes, or write the path"
+            ),
+        ),
+        (
+            '[pool.p]\ncommand = ["w", "}"]',
+            'pool.p.command[1]: cannot fill in "}": a lone "}"; write "}}" for it',
+        ),
+        (
+            '[pool."A b"]\ncommand = ["w"]',
+            (
+                'pool."A b": cannot be a pool\'s name; write 1 to 63 of a-z, 0-9, - and _, '
+                "beginning with a letter or a digit"
+            ),
+        ),
+        (
+            f'[pool.{64 * "p"}]\ncommand = ["w"]',
+            (
+                f"pool.{64 * 'p'}: cannot be a pool's name; write 1 to 63 of a-z, 0-9, - and _, "
+                "beginning with a letter or a digit"
+            ),
+        ),
+        (
+            f'{POOL}[[listen]]\naddress = "tcp:127.0.0.1:80"',
+            (
+                'listen[0].address: cannot listen on "tcp:127.0.0.1:80"; '
+                'write "unix:" and the absolute path of a socket'
+            ),
+        ),
+        (
+            f'{POOL}[[listen]]\naddress = "unix:c.sock"',
+            (
+                'listen[0].address: cannot listen on "unix:c.sock"; '
+                'write "unix:" and the absolute path of a socket'
+            ),
+        ),
+        (
+            f'{POOL}[[listen]]\naddress = "unix:{LONG}"',
+            (
+                f'listen[0].address: cannot listen on "unix:{LONG[:54]}…": the path has 108 bytes, '
+                "and a Unix socket's may have 107; choose a shorter one"
+            ),
+        ),
+        (
+            f'{POOL}[[listen]]\naddress = "unix:/a//s"\n[[listen]]\naddress = "unix:/a/s"',
+            'listen[1].address: cannot listen on "unix:/a/s": listen[0] does; give each its own',
+        ),
+        (
+            f'{POOL}[[listen]]\naddress = "unix:/{{slot}}"',
+            (
+                'listen[0].address: cannot fill in "{slot}": it differs from slot to slot; use it '
+                "in command, env or per_slot_env of a pool"
+            ),
+        ),
+        (
+            f'{POOL}[[listen]]\nserve = ["inference"]',
+            'listen[0].serve[0]: cannot use "inference"; write one of "control", "probe"',
+        ),
+        (
+            f"{POOL}[[listen]]\nserve = []",
+            'listen[0].serve: cannot be empty; write a list, each one of "control", "probe"',
+        ),
+        (
+            f'{POOL}[[listen]]\nserve = ["probe", "control", "probe"]',
+            "listen[0].serve: cannot serve a group twice; name each once",
+        ),
+        (
+            f'{POOL}[[listen]]\nmode = "0888"',
+            'listen[0].mode: cannot use "0888"; write permissions in octal digits, such as "0660"',
+        ),
+        (f"{POOL}[listen]", "listen: cannot use a table; write tables, each under [[listen]]"),
+        (
+            f'{POOL}[daemon]\nstate_dir = "state"',
+            'daemon.state_dir: cannot use "state": relative; write an absolute path',
+        ),
+        (
+            f'{POOL}[daemon]\nstate_dir = "{{data_dri}}"',
+            'daemon.state_dir: cannot fill in "{data_dri}": unknown; did you mean "{data_dir}"?',
+        ),
+        (
+            f'{POOL}[log]\nformat = "journald"',
+            'log.format: cannot use "journald"; write one of "auto", "console", "json"',
+        ),
+        (
+            "[pool.p\n",
+            (
+                "cannot read it as TOML: Expected ']' at the end of a table declaration "
+                "(at line 1, column 8); mend it there"
+            ),
+        ),
+        (
+            f"x = {2000 * '['}",
+            "cannot read it as TOML: nested too deeply; write at most a few levels",
+        ),
+    ],
+)
+def test_a_fault_of_the_file_is_told_with_its_key_and_remedy(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """One fault gives one sentence."""
+    assert [expected] == problems(tmp_path, text)
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    """Faulty keys hide neither each other nor the contradictions between the other keys."""
+    found = problems(
+        tmp_path,
+        '[daemon]\nmax_loop_lag = 1\n[[listen]]\naddress = "unix:x"\n[pool.a]\ncomand = ["w"]\n'
+        'workers = "x"\nmin_ready = 7\n[pool.b]\ncommand = ["{nope}"]\nmin_ready = 2\n',
+    )
+    paths = [problem.split(":")[0] for problem in found]
+    assert [
+        "daemon.max_loop_lag",
+        "pool.a.comand",
+        "pool.a.command",
+        "pool.a.workers",
+        "listen[0].address",
+        "pool.b.min_ready",
+        "pool.b.command[0]",
+    ] == paths
+
+
+def test_a_contradiction_with_an_unusable_key_is_not_made_up(tmp_path: Path) -> None:
+    """Nothing is said about a key on the ground of another's default."""
+    found = problems(tmp_path, f'{POOL}workers = "3"\nmin_ready = 3\nper_slot_env = [{{}}, {{}}]\n')
+    assert ['pool.p.workers: cannot use "3"; write a whole number from 1 to 1024'] == found
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    """A file that is not there is a problem of its path."""
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "no.toml", environ(tmp_path))
+    assert (
+        f"{tmp_path}/no.toml: cannot read the file: no such file or directory; check its path and "
+        "permissions"
+    ) == str(caught.value)
+
+
+def test_a_file_that_is_not_utf8_is_told_with_the_line(tmp_path: Path) -> None:
+    """The line of the first wrong byte is named."""
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"# one\n# t\xfcwo\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ(tmp_path))
+    assert [
+        "cannot read it as text: bad UTF-8 in line 2; save the file as UTF-8"
+    ] == caught.value.problems
+
+
+def test_a_runtime_folder_of_somebody_elses_is_a_problem(tmp_path: Path) -> None:
+    """A folder under the temporary directory that others may write to is refused, not used."""
+    folder = tmp_path / f"supervisord-llm-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    found = problems(tmp_path, POOL, XDG_RUNTIME_DIR="", TMPDIR=f"{tmp_path}")
+    assert [
+        (
+            f"listen[0].address: cannot use {folder} for the control socket: other users may write "
+            "to it; remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+        )
+    ] == found
+
+
+_keys = st.sampled_from(
+    ["pool", "p", "command", "workers", "listen", "address", "env", "cancel", "limits", "cpus", "x"]
+)
+_toml = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(_keys, _toml, max_size=5))
+def test_any_tables_give_a_configuration_or_problems(raw: dict[str, Any]) -> None:
+    """Whatever a parser returns, decoding ends, and without problems the values are valid."""
+    found = Problems()
+    config = decode(Config, raw, found)
+    if not found.sentences:
+        assert config == msgspec.convert(msgspec.to_builtins(config), Config)
