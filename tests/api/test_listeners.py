@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import grp
 import os
 import pwd
@@ -88,6 +89,42 @@ def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
     assert path.exists()
     with open_listeners([listen(path)]):
         assert can_connect(path)
+
+
+def test_a_lock_on_a_file_that_was_just_removed_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder before unlinks its lock file between our opening and our locking it."""
+    path = tmp_path / "c.sock"
+    lock, names = fcntl.flock, [tmp_path / "c.sock.lock"]
+
+    def late(fd: int, operation: int) -> None:
+        if names:
+            names.pop().unlink()
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with (
+        open_listeners([listen(path)]),
+        pytest.raises(AddressInUse, match="another daemon"),
+        open_listeners([listen(path)]),
+    ):
+        pass
+
+
+def test_nobody_may_connect_before_the_mode_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its birth and its final mode the socket has no permission at all, and no name yet."""
+    path, chmod, seen = tmp_path / "c.sock", Path.chmod, []
+
+    def watched(self: Path, mode: int) -> None:
+        seen.append((stat.S_IMODE(self.stat().st_mode), path.exists()))
+        chmod(self, mode)
+
+    monkeypatch.setattr(Path, "chmod", watched)
+    with open_listeners([listen(path)]):
+        assert [(0, False)] == seen
 
 
 def test_another_programs_live_socket_is_not_taken(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from supervisord_llm.api import server
 from supervisord_llm.api.connection import Connection
 from supervisord_llm.api.listeners import open_listeners
 from supervisord_llm.api.server import serve
@@ -18,8 +19,11 @@ from tests.api.conftest import Door, OpenDoor
 from tests.api.raw import GENERATE, get, post, read_to_end, read_until
 
 
-async def test_the_end_closes_idle_connections_and_unlinks(door: Door) -> None:
-    """A keep-alive connection does not hold up a shutdown."""
+async def test_the_end_closes_idle_connections_and_unlinks(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keep-alive connection does not hold up a shutdown: it is not given time, but closed."""
+    monkeypatch.setattr(server, "FAREWELL", 3600.0)
     async with await door.connect() as stream:
         await stream.send_all(get("/livez"))
         await read_until(stream, b"live\n")

@@ -1,4 +1,4 @@
-"""The HTTP front over the real runtime: sim workers, the composed daemon, the real client."""
+"""The HTTP front over the real runtime: sim workers behind it, the real client before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import TypeVar
 import pytest
 import trio
 
+from supervisord_llm.api.front import Front
 from supervisord_llm.api.listeners import open_listeners
+from supervisord_llm.api.server import serve
 from supervisord_llm.client import ApiError, Client, GenerateStream
 from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import load
@@ -26,7 +28,6 @@ from supervisord_llm.core.words import (
     Resolution,
     SlotState,
 )
-from supervisord_llm.daemon import Daemon
 from supervisord_llm.events import (
     CancelSettled,
     Event,
@@ -36,10 +37,14 @@ from supervisord_llm.events import (
     WorkerReady,
 )
 from supervisord_llm.host.leftovers import WorkerRecords
+from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.schema import Finished, GenerateRequest, Message, Started, Token
+from supervisord_llm.telemetry.log import EventLog
+from supervisord_llm.telemetry.ring import Ring
+from supervisord_llm.telemetry.totals import Totals
 from tests.api.raw import post, read_until
-from tests.harness import QUICK, SECONDS, write_config
+from tests.harness import QUICK, SCRIPTS, SECONDS, write_config
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -47,13 +52,13 @@ T = TypeVar("T")
 
 @dataclass
 class House:
-    """A daemon in this process, its socket, and its events."""
+    """A supervisor and its front in this process, the socket, and the events."""
 
-    daemon: Daemon
     supervisor: Supervisor
+    ring: Ring
+    events: list[Event]
     socket: Path
     client: Client
-    events: list[Event]
 
     def all(self, kind: type[E]) -> list[E]:
         """The events of a kind so far."""
@@ -63,7 +68,7 @@ class House:
         """Wait until ``count`` events of a kind were published; the last of them."""
         with trio.fail_after(SECONDS):
             while len(found := self.all(kind)) < count:
-                await self.daemon.ring.wait_appended()
+                await self.ring.wait_appended()
         return found[count - 1]
 
     async def wait_serving(self, count: int) -> None:
@@ -72,45 +77,60 @@ class House:
             while count != sum(
                 slot.state is SlotState.READY for slot in self.supervisor.slots.values()
             ):
-                await self.daemon.ring.wait_appended()
+                await self.ring.wait_appended()
 
 
 @asynccontextmanager
 async def house(
     folder: Path, options: str = "", *, workers: int = 1, settings: str = QUICK, ready: bool = True
 ) -> AsyncIterator[House]:
-    """Run a daemon with one pool ``sim``; at the end it is stopped in order."""
+    """Serve one pool ``sim``; at the end it is stopped in the daemon's order, in a hurry."""
     loaded = load(write_config(folder, options, workers=workers, settings=settings), os.environ)
     plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
+    events: list[Event] = []
+    ring, totals = Ring(loaded.config.log.ring_events), Totals()
+    log = EventLog(
+        boot="boot-1", ring=ring, consumers=[totals, lambda _, event: events.append(event)]
+    )
     with (
-        WorkerRecords(Path(loaded.config.daemon.state_dir)) as records,
+        WorkerRecords(folder / "state") as records,
         open_listeners(loaded.config.listen) as listeners,
     ):
-        daemon = Daemon(loaded, plan, records, owns_process=False)
-        events: list[Event] = []
-        daemon.log._consumers = (*daemon.log._consumers, lambda _, event: events.append(event))
-        ended = trio.Event()
-
-        async def run(*, task_status: trio.TaskStatus[Supervisor]) -> None:
-            with trio.CancelScope(shield=True):
-                await daemon.run(listeners, task_status)
-            ended.set()
-
+        supervisor = Supervisor(
+            loaded.config,
+            list(plan.launches.values()),
+            boot="boot-1",
+            publish=log.publish,
+            records=RecordKeeper(records, log.publish),
+            launcher=SCRIPTS / "sllm-launch",
+            sweep=False,
+        )
+        front = Front(
+            supervisor=supervisor,
+            ring=ring,
+            totals=totals,
+            publish=log.publish,
+            live=lambda: True,
+            config=loaded.config,
+            config_path=str(loaded.path),
+            version="1.2.3",
+        )
         async with trio.open_nursery() as nursery:
-            supervisor = await nursery.start(run)
-            socket = listeners[0].path
-            async with Client(socket) as client:
-                made = House(daemon, supervisor, socket, client, events)
+            await nursery.start(serve, front, listeners)
+            await nursery.start(supervisor.run)
+            async with Client(listeners[0].path) as client:
+                made = House(supervisor, ring, events, listeners[0].path, client)
                 if ready:
                     await made.wait_serving(workers)
                 try:
                     yield made
                 finally:
-                    daemon.stop("the test is over")
-                    daemon.stop("and does not wait")
+                    hurry = trio.Event()
+                    hurry.set()
                     # Also when the test failed: its workers are reaped before the next one.
                     with trio.CancelScope(shield=True), trio.fail_after(SECONDS):
-                        await ended.wait()
+                        assert await supervisor.stop(hurry)
+            nursery.cancel_scope.cancel()
 
 
 def ask(prompt: str) -> GenerateRequest:
@@ -303,7 +323,7 @@ async def test_many_clients_that_leave_at_any_moment(tmp_path: Path) -> None:
         accepted = {event.request for event in at.all(RequestAccepted)}
         with trio.fail_after(SECONDS):
             while len(at.all(RequestFinished)) < len(accepted):
-                await at.daemon.ring.wait_appended()
+                await at.ring.wait_appended()
         finished = sorted(event.request for event in at.all(RequestFinished))
         status = await at.client.status()
     assert sorted(accepted) == finished
