@@ -88,6 +88,14 @@ TEST_CASE("An error has a code and a session only if there is one", "[reply]") {
           sllm::error_line({"cannot", "c", "s"}));
 }
 
+TEST_CASE("A long message is cut", "[reply]") {
+    const Json json = Json::parse(sllm::error_line({std::string(1'000'000, 'x')}));
+    CHECK(2003 == json["error"].get<std::string>().size());
+    CHECK(
+        2000 ==
+        Json::parse(sllm::error_line({std::string(2000, 'x')}))["error"].get<std::string>().size());
+}
+
 TEST_CASE("Acknowledgements, pongs and heartbeats look as agreed", "[reply]") {
     CHECK(R"({"closed":true,"session_id":"__probe__"})" ==
           sllm::session_line("closed", "__probe__"));

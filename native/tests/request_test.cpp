@@ -109,8 +109,8 @@ TEST_CASE("A value of the wrong type or range is refused and its field named", "
         {R"({"op": "fly"})", "fly"},
         {R"({"op": "generate", "prompt": "p"})", "generate"},
         {R"({"op": "ping", "nonce": 1})", "ping"},
-        {R"({"op": 1})", "op 1"},
-        {R"({"op": null, "prompt": "p"})", "op null"},
+        {R"({"op": 1})", "op 'number'"},
+        {R"({"op": null, "prompt": "p"})", "op 'null'"},
         {R"({"op": "close"})", "session_id"},
         {R"({"op": "close", "session_id": ""})", "session_id"},
         {R"({"op": "reset", "session_id": 3})", "session_id"},
@@ -135,6 +135,21 @@ TEST_CASE("A refused request tells its cancel id, if that was good", "[request]"
     CHECK(5 == bad(R"({"prompt": "p", "session_id": "a", "cancel_request_id": 5})").cancel_id);
     CHECK(5 == bad(R"({"prompt_segments": [], "cancel_request_id": 5})").cancel_id);
     CHECK_FALSE(bad(R"({"prompt": "p", "cancel_request_id": 5.0})").cancel_id);
+}
+
+TEST_CASE("Deep and long values are refused without quoting them", "[request]") {
+    std::string deep(100'000, '[');
+    deep += std::string(100'000, ']');
+    CHECK(bad(("{\"op\": " + deep + "}").c_str()).refusal.message.size() < 200);
+    CHECK(bad(("{\"prompt\": " + deep + "}").c_str()).refusal.message.size() < 200);
+    const std::string text(100'000, 'x');
+    CHECK(bad(("{\"prompt\": \"p\", \"" + text + "\": 1}").c_str()).refusal.message.size() < 200);
+    for (const char *start :
+         {R"({"prompt": "p", "session_id": ")", R"({"op": "open", "session_id": ")"}) {
+        const RefusedRequest refused = bad((start + text + "\"}").c_str());
+        CHECK(refused.refusal.message.find("1024") != std::string::npos);
+        CHECK(refused.refusal.session_id.empty());
+    }
 }
 
 TEST_CASE("Sessions with a name are refused with the code for that", "[request]") {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,21 @@ def test_a_control_variable_that_names_no_pipe_costs_only_the_cancellation(numbe
         assert worker.generate("x sim.tokens=1 sim.stderr=1")[0] == "t0 "
         assert worker.leave() == 0
         assert worker.stderr() == "sim: line 0\n"
+
+
+def test_standard_output_is_private() -> None:
+    """A library that prints reaches stderr, not the protocol."""
+    with start() as worker:
+        worker.receive()
+        folder = Path(f"/proc/{worker.process.pid}/fd")
+        assert (folder / "1").readlink() == (folder / "2").readlink()
+
+
+def test_missing_standard_streams_do_no_harm() -> None:
+    """Without stdin there is nothing to serve; without stderr nothing to log to."""
+    shell = f"{program('sllm-sim-worker')} <&- 2>&-"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout.startswith(b'{"ready":true')) == (0, True)
 
 
 def test_help_explains_and_ends() -> None:

@@ -41,7 +41,9 @@ class Output {
 };
 
 /// Make standard output private: the returned descriptor is what it was, and descriptor 1 is from
-/// now on a copy of standard error. No descriptor: there was no standard output.
+/// now on a copy of standard error. No descriptor: there was no standard output. To be called
+/// before anything else opens a descriptor: a missing standard descriptor is opened as the null
+/// device, so that nobody else gets its number.
 [[nodiscard]] UniqueFd take_standard_output();
 
 } // namespace sllm

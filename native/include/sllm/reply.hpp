@@ -45,6 +45,8 @@ struct Refusal {
 [[nodiscard]] std::string ready_line(const Offer &offer);
 [[nodiscard]] std::string token_line(std::string_view text);
 [[nodiscard]] std::string done_line(const Outcome &outcome);
+
+/// A message over 2000 bytes is cut.
 [[nodiscard]] std::string error_line(const Refusal &refusal);
 
 /// `done` is "closed" or "reset".

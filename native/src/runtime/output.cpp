@@ -47,15 +47,14 @@ bool Output::write_all(std::string_view bytes) {
 }
 
 UniqueFd take_standard_output() {
-    // Not below 3: a missing stdin would otherwise be taken for what is now our output.
     UniqueFd taken(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
-    if (!taken) {
-        return taken;
+    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
+        if (::fcntl(standard, F_GETFD) < 0) {
+            // Gets this very number: it is the lowest that is free.
+            static_cast<void>(::open("/dev/null", O_RDWR));
+        }
     }
-    if (::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-        const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-        ::dup2(nowhere.get(), STDOUT_FILENO);
-    }
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
     return taken;
 }
 

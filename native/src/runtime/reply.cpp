@@ -13,6 +13,15 @@ std::string dump(const Json &value) {
     return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+/// Clients have a limit for lines; a message may quote a request, which may be longer than that.
+std::string clip(std::string_view message) {
+    constexpr std::size_t most = 2000;
+    if (message.size() <= most) {
+        return std::string(message);
+    }
+    return std::string(message.substr(0, most)) + "...";
+}
+
 double finite(double value) { return std::isfinite(value) && value > 0 ? value : 0.0; }
 
 double per_second(std::size_t tokens, double milliseconds) {
@@ -83,7 +92,7 @@ std::string done_line(const Outcome &outcome) {
 }
 
 std::string error_line(const Refusal &refusal) {
-    Json json{{"error", refusal.message}};
+    Json json{{"error", clip(refusal.message)}};
     if (!refusal.code.empty()) {
         json["code"] = refusal.code;
     }

@@ -103,7 +103,7 @@ class Fields {
                 found = found || name == key;
             }
             if (!found) {
-                complain("the field '" + key + "'", "only fields of the protocol");
+                complain("the field '" + key.substr(0, 100) + "'", "only fields of the protocol");
             }
         }
     }
@@ -120,6 +120,18 @@ constexpr std::string_view session_fields[] = {"op", "session_id"};
 
 RefusedRequest refuse(std::string message, std::optional<std::uint64_t> cancel_id = {}) {
     return {{std::move(message)}, cancel_id};
+}
+
+/// The name of a session; empty if there is none, or it is longer than anything meant as a name.
+std::string read_session_id(Fields &fields) {
+    constexpr std::size_t most = 1024;
+    std::string id;
+    fields.text("session_id", id);
+    if (id.size() > most) {
+        fields.complain("session_id", "a name of at most 1024 bytes");
+        id.clear();
+    }
+    return id;
 }
 
 Request read_generate(const Json &json, bool supports_cancel) {
@@ -142,9 +154,7 @@ Request read_generate(const Json &json, bool supports_cancel) {
         return refuse("cannot use prompt_segments; give the whole text as prompt",
                       request.cancel_id);
     }
-    std::string session_id;
-    fields.text("session_id", session_id);
-    if (!session_id.empty()) {
+    if (const std::string session_id = read_session_id(fields); !session_id.empty()) {
         return RefusedRequest{{"cannot serve a session with a name; leave session_id out",
                                "unsupported_session", session_id},
                               request.cancel_id};
@@ -177,14 +187,12 @@ Request read_generate(const Json &json, bool supports_cancel) {
 
 Request read_operation(const Json &json, const Json &op) {
     const std::string name = op.is_string() ? op.get<std::string>() : std::string();
-    const bool known = name == "open" || name == "close" || name == "reset";
-    if (!known) {
-        return refuse("cannot do op " + op.dump(-1, ' ', true, Json::error_handler_t::replace) +
-                      "; give open, close or reset, or no op to generate");
+    if (name != "open" && name != "close" && name != "reset") {
+        return refuse("cannot do op '" + (op.is_string() ? name : op.type_name()) +
+                      "'; give open, close or reset, or no op to generate");
     }
     Fields fields(json);
-    std::string session_id;
-    fields.text("session_id", session_id);
+    const std::string session_id = read_session_id(fields);
     if (session_id.empty()) {
         fields.complain("op " + name + " without session_id", "the name of a session");
     }
@@ -196,7 +204,7 @@ Request read_operation(const Json &json, const Json &op) {
         return RefusedRequest{{"cannot open a session with a name; this worker has none",
                                "unsupported_session", session_id}};
     }
-    return SessionRequest{name == "close" ? "closed" : "reset", std::move(session_id)};
+    return SessionRequest{name == "close" ? "closed" : "reset", session_id};
 }
 
 } // namespace
