@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from starlette.requests import Request
 
-from supervisord_llm.api.errors import http_error
+from supervisord_llm.api.errors import ClientGone, http_error
 from supervisord_llm.api.front import Front
 from supervisord_llm.errors import ClientError, Refused
 from supervisord_llm.events import ControlOperation
@@ -30,6 +30,9 @@ def command(front: Front, request: Request, verb: str, target: str) -> Iterator[
     except (ClientError, Refused) as error:
         asked.result = http_error(error).code
         request.state.told = True
+        raise
+    except ClientGone:
+        asked.result = "client_gone"
         raise
     except Exception:
         asked.result = "internal"

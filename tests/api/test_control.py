@@ -138,6 +138,16 @@ async def test_a_refused_reload_is_told_too(
     assert 1 == len(door.daemon.events)
 
 
+async def test_a_command_that_breaks_off_is_not_carried_out(door: Door) -> None:
+    """A client that leaves before its body is whole has commanded nothing, and that is told."""
+    async with await door.connect() as stream:
+        head = b"POST /api/v1/workers/smollm.1/reload HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n"
+        await stream.send_all(head + b"\r\n{")
+    await door.daemon.wait_event(ControlOperation)
+    assert ("reload", "smollm.1", "client_gone") == operation(door)
+    assert 0 == door.pool.slots[1].reloads
+
+
 async def test_cancelling_a_queued_request(door: Door) -> None:
     """It is over at once: 200 with its outcome, and the queue lets it go."""
     request = door.daemon.new_request(door.pool, RequestSpec(prompt="x"))
