@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.native.sim import PLAIN, ready, start
@@ -140,3 +142,34 @@ def test_a_worker_whose_replies_nobody_reads_ends() -> None:
         worker.send(prompt="x sim.tokens=100000")
         assert worker.wait() == 1
         assert "nobody reads" in worker.stderr()
+
+
+def mutated(rng: random.Random) -> bytes:
+    """A request with some bytes changed, lost or doubled; never an end of line, never empty."""
+    line = bytearray(
+        b'{"prompt": "x sim.tokens=1", "stop": ["a"], "top_p": 0.5, "seed": 7, "top_k": 3}'
+    )
+    for _ in range(rng.randint(1, 6)):
+        at = rng.randrange(len(line))
+        match rng.randrange(3):
+            case 0:
+                line[at] = rng.choice(b'\x00\x7f\xff\xc3"{}[],:0-9eE.\\ntu')
+            case 1 if len(line) > 1:
+                del line[at]
+            case _:
+                line[at:at] = line[at : at + rng.randint(1, 9)]
+    return bytes(line)
+
+
+def test_whatever_comes_gets_exactly_one_terminal() -> None:
+    """Damaged requests are answered one for one, served or refused, and the worker lives."""
+    rng = random.Random(20_221_201)
+    outcomes = {"done": 0, "error": 0}
+    with ready() as worker:
+        for number in range(2000):
+            worker.send_line(mutated(rng))
+            _, terminal = worker.finish()
+            outcomes["done" if "done" in terminal else "error"] += 1
+            if number % 100 == 0:
+                assert worker.ask(op="ping", nonce=number) == {"pong": number}
+    assert min(outcomes.values()) > 100
