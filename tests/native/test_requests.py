@@ -149,7 +149,7 @@ def mutated(rng: random.Random) -> bytes:
     line = bytearray(
         b'{"prompt": "x sim.tokens=1", "stop": ["a"], "top_p": 0.5, "seed": 7, "top_k": 3}'
     )
-    for _ in range(rng.randint(1, 6)):
+    for _ in range(rng.choice((1, 1, 2, 6))):
         at = rng.randrange(len(line))
         match rng.randrange(3):
             case 0:
@@ -172,4 +172,4 @@ def test_whatever_comes_gets_exactly_one_terminal() -> None:
             outcomes["done" if "done" in terminal else "error"] += 1
             if number % 100 == 0:
                 assert worker.ask(op="ping", nonce=number) == {"pong": number}
-    assert min(outcomes.values()) > 100
+    assert min(outcomes.values()) > 20
