@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 
 _DURATION_UNITS = {
@@ -95,8 +96,9 @@ def parse_size(text: str) -> int:
         remedy = _suggest(text, _SIZE_UNITS, _SIZE_ALIASES, whole=True)
         remedy = remedy or 'a number and a unit (B, KiB, MiB, GiB, TiB), such as "1MiB"'
         raise ValueError(f"cannot read {show(text)} as a size; write {remedy}")
-    count = Decimal(match[1]) * _SIZE_UNITS[match[2]]
-    if count != count.to_integral_value():
+    # Decimal would round what has more than 28 digits, and refuse to tell its remainder.
+    count = Fraction(match[1]) * _SIZE_UNITS[match[2]]
+    if count.denominator != 1:
         raise ValueError(f"cannot use {show(text)}: it is no whole number of bytes; write one")
     if count > SIZE_MAX:
         raise ValueError(f"cannot use {show(text)}: too large; write at most 1024TiB")
@@ -155,6 +157,6 @@ def _suggest(
         return ""
     exact = {unit.lower(): unit for unit in units}
     unit = exact.get(match[2].lower()) or aliases.get(match[2].lower())
-    if unit is None or (whole and Decimal(match[1]) * units[unit] % 1):
+    if unit is None or (whole and (Fraction(match[1]) * Fraction(units[unit])).denominator != 1):
         return ""
     return f'"{match[1]}{unit}"'

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -117,6 +119,15 @@ def test_what_is_no_package_is_refused_without_importing_it(name: str) -> None:
     """A module without a folder, a dotted name, a path and nothing at all are no packages."""
     with pytest.raises(ValueError, match="no such package can be imported"):
         fill(f"{{package:{name}}}", {})
+
+
+def test_a_module_without_a_spec_is_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python cannot say where such a module is, and that is told like any other absence."""
+    bare = ModuleType("specless")
+    bare.__spec__ = None
+    monkeypatch.setitem(sys.modules, "specless", bare)
+    with pytest.raises(ValueError, match="no such package can be imported"):
+        fill("{package:specless}", {})
 
 
 def test_every_number_of_the_schema_has_both_bounds() -> None:

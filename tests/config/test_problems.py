@@ -22,6 +22,7 @@ PLACEHOLDERS = (
     "{runtime_dir}, {data_dir}, {bin_dir}, {slot}, {index}, {threads}, {package:NAME}, and "
     '"{{" for a brace'
 )
+EMPTY_NAME = 'pool.p.env."": cannot be a variable\'s name; write one that is not empty and has no ='
 COMMAND = 'a list, such as ["sllm-llama-worker", "--model", "FILE"]'
 CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
 
@@ -168,6 +169,19 @@ CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
             f"pool.p.env.A: cannot fill in a placeholder: unknown; there are {PLACEHOLDERS}",
         ),
         ("env = { A = 5 }", "pool.p.env.A: cannot use a number; write text in quotes"),
+        ("env = { A = true }", "pool.p.env.A: cannot use true or false; write text in quotes"),
+        (
+            'env = { A = "s3cret\\u0000" }',
+            "pool.p.env.A: cannot use this text; write text in quotes, without a zero byte",
+        ),
+        (
+            "per_slot_env = 1",
+            (
+                "pool.p.per_slot_env: cannot use 1; "
+                'write a list, each a table, such as { NAME = "value" }'
+            ),
+        ),
+        ('env = { "" = "x" }', EMPTY_NAME),
         (
             'env = { NOTIFY_SOCKET = "x" }',
             (

@@ -164,6 +164,14 @@ def test_a_wrong_duration_is_refused_with_the_right_one(text: str, message: str)
                 'such as "1MiB"'
             ),
         ),
+        (
+            f"1{28 * '0'}",
+            f'cannot read "1{28 * "0"}" as a size; write "1{28 * "0"}B"',
+        ),
+        (
+            f"1.{29 * '0'}1B",
+            f'cannot use "1.{29 * "0"}1B": it is no whole number of bytes; write one',
+        ),
         ("0.5B", 'cannot use "0.5B": it is no whole number of bytes; write one'),
         ("1025TiB", 'cannot use "1025TiB": too large; write at most 1024TiB'),
     ],
