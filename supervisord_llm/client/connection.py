@@ -85,7 +85,7 @@ class Client:
             base_url="http://localhost",
             headers={"user-agent": f"supervisord-llm/{__version__}", "connection": "close"},
             timeout=self._brief,
-            trust_env=False,  # a proxy in the environment is never meant for this socket
+            trust_env=False,  # nothing in the environment is meant for this socket
         )
 
     async def __aenter__(self) -> Self:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -22,6 +25,12 @@ ARGV = (
 
 PATIENCE = 60.0
 """Seconds after which a command that does not end fails its test."""
+
+
+async def happens(event: trio.Event) -> None:
+    """Wait for something that must happen; a test that would hang fails instead."""
+    with trio.fail_after(PATIENCE):
+        await event.wait()
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -74,6 +83,13 @@ class Running:
         """The next piece of its standard output."""
         return (await self._out.receive_some(size)).decode()
 
+    async def wait_stuck(self) -> None:
+        """Wait until its standard output takes no more; nothing tells of that, so look."""
+        room = fcntl.fcntl(self._out.fileno(), fcntl.F_GETPIPE_SZ)
+        with trio.fail_after(PATIENCE):
+            while _waiting_in(self._out.fileno()) < room:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+
     async def close_output(self) -> None:
         """Read no more, as ``head`` does when it has enough."""
         await self._out.aclose()
@@ -95,6 +111,13 @@ class Running:
             err = await trio.to_thread.run_sync(self._process.stderr.read, abandon_on_cancel=True)
             code = await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
         return Done(code, out.decode(), err.decode())
+
+
+def _waiting_in(descriptor: int) -> int:
+    """How many bytes a pipe holds."""
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
 
 
 def _spawn(

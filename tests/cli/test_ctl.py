@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from supervisord_llm import __version__
 from supervisord_llm.cli.ctl import cli
 from supervisord_llm.schema import Workers
-from tests.cli.command import ARGV, Done, environment, llmctl, started
+from tests.cli.command import ARGV, Done, environment, happens, llmctl, started
 from tests.client import replies
 from tests.client.fake_daemon import Exchange, FakeDaemon
 
@@ -104,6 +104,16 @@ async def test_an_unsafe_runtime_folder_is_refused(tmp_path: Path) -> None:
     assert f"llmctl: cannot use {folder} for the control socket: other users may" in done.err
 
 
+async def test_a_proxy_in_the_environment_is_not_meant(daemon: FakeDaemon) -> None:
+    """Whoever surfs through one still talks to the socket."""
+    daemon.answer("GET /api/v1/workers", Workers(workers=[]))
+    proxy = "http://127.0.0.1:9"
+
+    done = await llmctl(daemon.socket, "workers", ALL_PROXY=proxy, HTTP_PROXY=proxy, NO_PROXY="")
+
+    assert (0, "") == (done.code, done.err)
+
+
 async def test_ctrl_c_is_an_interruption(daemon: FakeDaemon) -> None:
     """Any command ends on it, quietly and with its own exit status."""
     asked = trio.Event()
@@ -114,7 +124,7 @@ async def test_ctrl_c_is_an_interruption(daemon: FakeDaemon) -> None:
 
     daemon.on("GET /api/v1/status", never)
     async with started(daemon.socket, "status") as running:
-        await asked.wait()
+        await happens(asked)
         running.interrupt()
         done = await running.wait()
 

@@ -7,7 +7,7 @@ import trio
 from supervisord_llm.cli.requests import failure
 from supervisord_llm.core.words import CancelledBy, FailureReason, FinishReason, Outcome
 from supervisord_llm.schema import Failure, Finished
-from tests.cli.command import at_terminal, llmctl, started
+from tests.cli.command import at_terminal, happens, llmctl, started
 from tests.client import replies
 from tests.client.fake_daemon import Exchange, FakeDaemon
 
@@ -332,10 +332,10 @@ async def test_the_second_ctrl_c_leaves(daemon: FakeDaemon) -> None:
     async with started(daemon.socket, "generate", "--pool", "smollm", "x") as running:
         assert "Hello" == await running.read()
         running.interrupt()
-        await posted.wait()
+        await happens(posted)
         running.interrupt()
         done = await running.wait()
-        await left.wait()
+        await happens(left)
 
     assert (130, "\nleft; the daemon cancels the request\n") == (done.code, done.err)
 
@@ -351,10 +351,10 @@ async def test_ctrl_c_before_the_request_has_an_id_leaves(daemon: FakeDaemon) ->
 
     daemon.on(GENERATE, generate)
     async with started(daemon.socket, "generate", "--pool", "smollm", "x") as running:
-        await arrived.wait()
+        await happens(arrived)
         running.interrupt()
         done = await running.wait()
-        await left.wait()
+        await happens(left)
 
     assert (130, "\nleft; the daemon cancels the request\n") == (done.code, done.err)
 
@@ -398,7 +398,7 @@ async def test_a_reader_that_has_enough_ends_it_quietly(daemon: FakeDaemon) -> N
         await running.close_output()
         closed.set()
         done = await running.wait()
-        await left.wait()
+        await happens(left)
 
     assert (0, "") == (done.code, done.err)
 
@@ -423,8 +423,9 @@ async def test_a_paused_reader_does_not_keep_ctrl_c_from_cancelling(daemon: Fake
     daemon.answer(LOOK, replies.request())
     async with started(daemon.socket, "generate", "--pool", "smollm", "x") as running:
         assert "Hello" == await running.read(5)
+        await running.wait_stuck()
         running.interrupt()
-        await posted.wait()
+        await happens(posted)
         done = await running.wait()
 
     assert 130 == done.code

@@ -346,3 +346,23 @@ async def test_a_daemon_that_does_not_answer_is_given_up(daemon: FakeDaemon) -> 
     async with Client(daemon.socket, read_timeout=0.05) as client:
         with pytest.raises(DaemonUnreachable, match="no answer in time"):
             await client.status()
+
+
+async def test_a_stream_may_be_silent_for_longer_than_that(daemon: FakeDaemon) -> None:
+    """A model may think for as long as its pool allows; so may a cancellation that is awaited."""
+
+    async def generate(exchange: Exchange) -> None:
+        await trio.sleep(0.2)
+        await exchange.begin(replies.ACCEPTED)
+        await trio.sleep(0.2)
+        await exchange.end(replies.COMPLETED)
+
+    async def cancel(exchange: Exchange) -> None:
+        await trio.sleep(0.2)
+        await exchange.reply(replies.request())
+
+    daemon.on("POST /api/v1/generate", generate)
+    daemon.on(f"POST /api/v1/requests/{replies.ID}/cancel", cancel)
+    async with Client(daemon.socket, read_timeout=0.05) as client:
+        await read_all(client)
+        assert replies.request() == await client.cancel(replies.ID, wait=True)
