@@ -33,6 +33,9 @@ from supervisord_llm.host.peers import Peer
 MAX_HEAD = 32 * 1024
 """Bytes of a request line and its headers, all together; more is answered with 431."""
 
+EARLY_BYTES_PATIENCE = 0.25
+"""Seconds that a response may still take when bytes of the next request are here already."""
+
 Refuse = Callable[[int, str], None]
 """Told of the status (0: closed without one) and the reason of a connection that is turned away."""
 
@@ -42,14 +45,14 @@ class Http1(h11.Connection):
 
     An upgrade, CONNECT or another HTTP version is a protocol error, which the server library
     answers with a bare 400. Bytes behind a request that is still being answered hide a later end
-    of file, and with it the client's leaving; ``pipelined`` is called, which is to cut the
-    connection.
+    of file, and with it the client's leaving; ``early`` is called each time that such bytes pause
+    the parser.
     """
 
-    def __init__(self, *, refuse: Refuse, pipelined: Callable[[], None]) -> None:
+    def __init__(self, *, refuse: Refuse, early: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._refuse = refuse
-        self._pipelined = pipelined
+        self._early = early
 
     def next_event(self) -> Any:
         """Return what h11 says. Raises ``h11.RemoteProtocolError`` for more than h11 would."""
@@ -59,10 +62,8 @@ class Http1(h11.Connection):
             # What follows the colon is the client's own text, which may be a secret.
             self._refuse(error.error_status_hint, str(error).partition(":")[0])
             raise
-        # With the response complete, a paused parser only waits for its next cycle to be started.
-        if event is h11.PAUSED and self.our_state is not h11.DONE:
-            self._pipelined()
-            return h11.NEED_DATA
+        if event is h11.PAUSED:
+            self._early()
         if isinstance(event, h11.Request) and (why := _not_served(event)):
             self._refuse(400, why)
             raise h11.RemoteProtocolError(why, error_status_hint=400)
@@ -114,7 +115,7 @@ class Connection(TCPServer):
     ) -> None:
         super().__init__(ASGIWrapper(app), config, context, {"peer": peer}, stream)  # type: ignore[arg-type]
         self._refuse = refuse
-        self._http = Http1(refuse=refuse, pipelined=self._cut_pipelined)
+        self._http = Http1(refuse=refuse, early=self._on_early_bytes)
 
     async def run(self) -> None:
         """Serve requests until either side closes; everything it started has ended then."""
@@ -145,6 +146,7 @@ class Connection(TCPServer):
         if not isinstance(wrapper.protocol, H11Protocol):
             raise InternalError(f"Hypercorn made a {type(wrapper.protocol).__name__} for HTTP/1.1")
         wrapper.protocol.connection = self._http
+        self._h11_protocol = wrapper.protocol
         return wrapper
 
     async def _idle_timeout(self) -> None:
@@ -155,6 +157,24 @@ class Connection(TCPServer):
         with trio.CancelScope(shield=True):
             await self._initiate_server_close()
 
-    def _cut_pipelined(self) -> None:
-        self._refuse(0, "bytes after a request that was still being answered")
-        self.stream.cut()
+    def _on_early_bytes(self) -> None:
+        self._task_group.spawn(self._bound_early_bytes)
+
+    async def _bound_early_bytes(self) -> None:
+        """End the connection if the response that the bytes overtook does not end soon.
+
+        A client has the last byte of a response before this side has closed its books on it, and
+        may rightly send the next request then; only a client that does not wait is pipelining.
+        """
+        with trio.move_on_after(EARLY_BYTES_PATIENCE) as patience:
+            await self._h11_protocol.can_read.wait()
+        if patience.cancelled_caught:
+            self._refuse(0, "bytes after a request that was still being answered")
+            self.stream.cut()
+            self._nursery().cancel_scope.cancel()
+
+    def _nursery(self) -> trio.Nursery:
+        nursery: trio.Nursery | None = self._task_group._nursery  # noqa: SLF001 (there is no other way)
+        if nursery is None:
+            raise InternalError("a connection's tasks outlived it")
+        return nursery
