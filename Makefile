@@ -21,7 +21,7 @@ build: $(VENV)/.base $(VENV)/.model ## set everything up, start nothing: environ
 	@$(BIN)/python -m scripts.build_native
 
 run: build ## build, then run the daemon in the foreground with config/quickstart.toml
-	@exec $(BIN)/supervisord-llm run --config config/quickstart.toml
+	@exec $(BIN)/supervisord-llm run --hints --config config/quickstart.toml
 
 test: test-native test-python ## build, then run all tests (native ones with sanitizers too)
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from supervisord_llm import __version__
 from supervisord_llm.config.dump import effective
 from supervisord_llm.config.launch import LaunchPlan, slot_launches
 from supervisord_llm.config.load import LoadedConfig, load
+from supervisord_llm.config.placeholders import bin_dir
 from supervisord_llm.config.toml import render
 from supervisord_llm.config.units import format_cpus
 from supervisord_llm.errors import ConfigError, OperatorError
@@ -72,14 +74,15 @@ def cli(context: click.Context, path: Path | None) -> int:
 
 @cli.command()
 @_config
+@click.option("--hints", is_flag=True, help="Once it serves, print what to try next.")
 @click.pass_context
-def run(context: click.Context, path: Path | None) -> int:
+def run(context: click.Context, path: Path | None, *, hints: bool) -> int:
     """Run the daemon in the foreground.
 
     The first SIGTERM or Ctrl-C lets running requests end for the configured time, the second
     cancels them.
     """
-    return _run(_choose(context, path))
+    return _run(_choose(context, path), hints=hints)
 
 
 @cli.command()
@@ -112,12 +115,33 @@ def _choose(context: click.Context, path: Path | None) -> Path:
     )
 
 
-def _run(path: Path) -> int:
+def _run(path: Path, *, hints: bool = False) -> int:
     loaded = load(path, os.environ)
     # Imported late: checking a configuration needs none of what serving it does.
     from supervisord_llm.daemon import main as run_daemon  # noqa: PLC0415
 
-    return run_daemon(loaded)
+    return run_daemon(loaded, partial(_print_hints, loaded) if hints else None)
+
+
+def _print_hints(loaded: LoadedConfig) -> None:
+    """What a new user may want to type next, with the program that belongs to this daemon."""
+    llmctl = shlex.quote(os.path.relpath(f"{bin_dir()}/llmctl"))
+    sockets = [listen.address.removeprefix("unix:") for listen in loaded.config.listen]
+    click.echo(
+        f"""
+It serves, on {sockets[0]}. In another terminal, in this folder, try:
+
+  {llmctl} generate "Why is the sky blue?"      (Ctrl-C cancels, and says how fast)
+  {llmctl} workers                              (then kill -9 one of the PIDs)
+  {llmctl} events -f                            (and watch what happens)
+
+Your own model: copy {loaded.path}, put the path of your GGUF behind --model, and run
+  {PROGRAM} run --config YOUR-COPY
+
+Ctrl-C stops the daemon.
+""",
+        err=True,
+    )
 
 
 def _report(loaded: LoadedConfig, plan: LaunchPlan) -> Iterator[str]:
