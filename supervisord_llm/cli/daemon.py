@@ -125,7 +125,7 @@ def _run(path: Path, *, hints: bool = False) -> int:
 
 def _print_hints(loaded: LoadedConfig) -> None:
     """What a new user may want to type next, with the program that belongs to this daemon."""
-    llmctl = shlex.quote(os.path.relpath(f"{bin_dir()}/llmctl"))
+    llmctl, daemon = _shown("llmctl"), _shown(PROGRAM)
     sockets = [listen.address.removeprefix("unix:") for listen in loaded.config.listen]
     click.echo(
         f"""
@@ -136,12 +136,19 @@ It serves, on {sockets[0]}. In another terminal, in this folder, try:
   {llmctl} events -f                            (and watch what happens)
 
 Your own model: copy {loaded.path}, put the path of your GGUF behind --model, and run
-  {PROGRAM} run --config YOUR-COPY
+  {daemon} run --config YOUR-COPY
 
 Ctrl-C stops the daemon.
 """,
         err=True,
     )
+
+
+def _shown(program: str) -> str:
+    """How to type one of our programs from here."""
+    absolute = f"{bin_dir()}/{program}"
+    relative = os.path.relpath(absolute)
+    return shlex.quote(absolute if relative.startswith(os.pardir) else relative)
 
 
 def _report(loaded: LoadedConfig, plan: LaunchPlan) -> Iterator[str]:

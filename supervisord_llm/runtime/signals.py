@@ -24,8 +24,8 @@ async def serve_signals(
     """
     # What the receiver puts back at its end: a late signal must not kill a daemon that has stopped
     # in order and is on its way out.
-    for number in (*STOP_SIGNALS, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for each in (*STOP_SIGNALS, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
     with trio.open_signal_receiver(*STOP_SIGNALS, signal.SIGHUP) as received:
         task_status.started()
         async for number in received:

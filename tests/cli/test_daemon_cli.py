@@ -185,7 +185,7 @@ def test_the_daemon_is_run_with_the_loaded_file(
     """``run`` is the default, and the file comes from an option or the environment."""
     loaded: list[Path] = []
 
-    def run_daemon(config: LoadedConfig) -> int:
+    def run_daemon(config: LoadedConfig, _on_ready: object) -> int:
         loaded.append(config.path)
         return 5
 
@@ -222,7 +222,7 @@ def test_what_the_machine_does_not_allow_is_told_in_a_sentence(
 ) -> None:
     """An error of the operator's is no traceback."""
 
-    def refuse(_config: LoadedConfig) -> int:
+    def refuse(_config: LoadedConfig, _on_ready: object) -> int:
         raise AddressInUse("cannot listen: another daemon does; stop that one")
 
     monkeypatch.setattr(daemon, "main", refuse)

@@ -38,6 +38,30 @@ def test_it_serves_and_stops_in_order(tmp_path: Path) -> None:
         assert running.events("daemon.stopped")[0]["exit_code"] == 0
 
 
+def test_a_client_may_keep_its_connection(tmp_path: Path) -> None:
+    """A request that follows at once upon a reply is the next one, not a pipelined one."""
+    with daemon(tmp_path) as running:
+        statuses = [running.client.get("/livez").status_code for _ in range(300)]
+        assert statuses == [200] * 300
+        assert running.events("http.refused") == []
+
+
+def test_hints_tell_what_to_try(tmp_path: Path) -> None:
+    """With --hints the daemon says, once it serves, where it is and what to type."""
+    config = write_config(tmp_path)
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [SCRIPTS / "supervisord-llm", "run", "--hints", "--config", config], stderr=stderr
+        )
+    until(lambda: "Ctrl-C stops the daemon" in log.read_text(), "the hints")
+    process.terminate()
+    assert process.wait(SECONDS) == 0
+    text = log.read_text()
+    assert f"It serves, on {tmp_path}/control.sock" in text
+    assert all(command in text for command in ("llmctl generate", "llmctl workers", "events -f"))
+
+
 def test_its_workers_die_with_it(tmp_path: Path) -> None:
     """SIGKILL of the daemon: workers are gone at once, and the next start serves."""
     with daemon(tmp_path, workers=2) as running:
