@@ -29,7 +29,7 @@ class WorkerError(SupervisordError):
 
 
 class SpawnError(SupervisordError):
-    """A worker's process could not be started: a missing launcher, no memory, no file descriptors."""
+    """A process could not be started: a missing launcher, no memory, no file descriptors."""
 
 
 class ClientError(SupervisordError):
