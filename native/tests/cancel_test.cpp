@@ -68,8 +68,9 @@ TEST_CASE("A cancel in decode stops the engine once, however often it is sent", 
 
 TEST_CASE("A cancel before stop is allowed is latched and stops the engine then", "[cancel]") {
     Bench bench;
-    auto scope = bench.enter(1);
-    bench.controller.deliver(1);
+    CHECK_FALSE(bench.serve(1)); // that one allowed it for itself only
+    auto scope = bench.enter(2);
+    bench.controller.deliver(2);
     CHECK(scope->cancelled());
     CHECK(0 == bench.engine.stops);
     SECTION("in prefill, if the engine can") {

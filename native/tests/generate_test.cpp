@@ -336,6 +336,19 @@ TEST_CASE("A cancel for the next request counts whenever it comes", "[generate]"
     CHECK(cancelled(bench.terminal()));
 }
 
+TEST_CASE("A request is detached before its terminal is written", "[generate]") {
+    Bench bench;
+    bench.seams.detaching = [&](bool) {
+        CHECK(sllm::CancelController::State::sealed == bench.controller.state());
+        CHECK_FALSE(bench.captured.lines().back().contains("done"));
+    };
+    bench.seams.flushed = [&] {
+        CHECK(sllm::CancelController::State::idle == bench.controller.state());
+        CHECK(bench.captured.lines().back().contains("done"));
+    };
+    REQUIRE(bench.run());
+}
+
 TEST_CASE("A stop never leaks into the next request", "[generate]") {
     Bench bench;
     bench.engine.on_decode = [&](std::size_t) { bench.controller.deliver(1); };
