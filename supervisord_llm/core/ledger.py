@@ -331,12 +331,12 @@ def _lost(state: State, event: WorkerLost) -> _Move:
 
 
 def _lost_while_cancelling(state: State, event: WorkerLost) -> _Move:
-    # What was asked for, the end of this request, has happened.
+    # What was asked for, the end of this request, has happened, if without the worker's word.
     record = _record(
         state,
         event.now,
         Outcome.CANCELLED,
-        answered_by=AnsweredBy.WORKER,
+        answered_by=AnsweredBy.GRACE,
         detail=event.detail,
     )
     return _sealed(state, RequestState.HELD, record), (Seal(record),)

@@ -222,18 +222,8 @@ def _down(
 
 def _spawn(state: State, *, reason: str | None) -> _Move:
     generation = state.generation + 1
-    starting = _replace(
-        state,
-        kind=SlotState.STARTING,
-        generation=generation,
-        capacity=0,
-        in_flight=0,
-        cancelling=0,
-        ready_since=None,
-        reason=reason,
-        next=Next.RESTART,
-        next_start_at=None,
-    )
+    idle = _down(state, SlotState.STARTING, reason)
+    starting = _replace(idle, generation=generation, ready_since=None, next=Next.RESTART)
     return starting, (Spawn(generation),)
 
 
@@ -352,13 +342,18 @@ def _gone(state: State, event: Gone) -> _Move:
 
 def _drain(state: State, event: DrainAsked) -> _Move:
     draining = _replace(state, kind=SlotState.DRAINING, reason=event.reason, next=event.then)
-    return draining, () if state.in_flight else (StopWorker(gently=True),)
-
-
-def _drain_starting(state: State, event: DrainAsked) -> _Move:
+    if state.in_flight:
+        return draining, ()
     # A worker that loads has nothing to finish and does not read its stdin yet.
-    draining = _replace(state, kind=SlotState.DRAINING, reason=event.reason, next=event.then)
-    return draining, (StopWorker(gently=False),)
+    return draining, (StopWorker(gently=state.kind is not SlotState.STARTING),)
+
+
+def _resume_draining(state: State, _event: StartAsked) -> _Move:
+    # With work on it the stop has not begun; without, the worker is on its way out already.
+    if state.in_flight:
+        back = _load(_replace(state, next=Next.RESTART, reason=None))
+        return back, (TellResumed(), Offer()) if back.takes_work else (TellResumed(),)
+    return _replace(state, next=Next.START), (TellResumed(),)
 
 
 def _drain_again(state: State, event: DrainAsked) -> _Move:
@@ -440,13 +435,12 @@ TABLE: Table[State, Effect] = Table(
             Assigned: illegal,
             Released: illegal,
             CancelBegan: illegal,
-            DrainAsked: _drain_starting,
         },
         SlotState.READY: {**_SERVING, Released: illegal, CancelBegan: illegal},
         SlotState.BUSY: _SERVING,
         SlotState.CANCELLING: {**_SERVING, Assigned: illegal, CancelBegan: illegal},
         SlotState.DRAINING: {
-            StartAsked: ignored,
+            StartAsked: _resume_draining,
             SpawnFailed: illegal,
             ReadyHeard: ignored,
             Assigned: illegal,
@@ -473,7 +467,7 @@ TABLE: Table[State, Effect] = Table(
         },
         SlotState.BACKOFF: {
             **_DOWN,
-            StartAsked: ignored,
+            StartAsked: _start,
             DrainAsked: _drain_backoff,
             Elapsed: _backoff_elapsed,
         },

@@ -140,7 +140,9 @@ class AnsweredBy(StrEnum):
     """What let a cancelled request's client be answered."""
 
     WORKER = "worker"
+    """Its word."""
     GRACE = "grace"
+    """Not its word: it did not speak in time, or will not speak any more."""
     QUEUE = "queue"
 
 

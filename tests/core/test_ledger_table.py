@@ -169,7 +169,7 @@ def settles(record: Record, resolution: Resolution) -> Expected:
 def cancelling_answers(times: dict[str, Any]) -> dict[object, Expected]:
     """What a request that is being cancelled answers, except to its first output."""
     missed = cancelled(AnsweredBy.GRACE, times)
-    lost = cancelled(AnsweredBy.WORKER, times, detail="the worker ended: exit:3")
+    lost = cancelled(AnsweredBy.GRACE, times, detail="the worker ended: exit:3")
     raced = Record(
         outcome=Outcome.COMPLETED,
         finish_reason=FinishReason.LENGTH,

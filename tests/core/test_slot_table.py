@@ -202,6 +202,7 @@ DRAINING = [
             {
                 **ON_ITS_WAY_OUT,
                 **gone_answers(next_=next_, reason="reload"),
+                START: stays(TellResumed(), next=Next.START),
                 CONDEMNED: CONDEMNS,
                 EXIT_SEEN: stays(ExitedWorker()),
                 **cannot(RELEASED, RELEASED_CANCELLED, CANCEL),
@@ -216,6 +217,7 @@ DRAINING = [
             **ON_ITS_WAY_OUT,
             **UNFIT,
             **REDRAINS,
+            START: goes(SlotState.BUSY, TellResumed(), next=Next.RESTART, reason=None),
             RELEASED: stays(GENTLY, in_flight=0),
             CANCEL: stays(cancelling=1),
             **cannot(RELEASED_CANCELLED),
@@ -236,6 +238,27 @@ DRAINING = [
             RELEASED: stays(in_flight=1),
             RELEASED_CANCELLED: stays(in_flight=1, cancelling=0),
             CANCEL: stays(cancelling=2),
+        },
+    ),
+    Sample(
+        "draining one that is being cancelled",
+        serving(
+            SlotState.DRAINING,
+            capacity=1,
+            in_flight=1,
+            cancelling=1,
+            next=Next.START,
+            reason="reload",
+        ),
+        {
+            START: goes(SlotState.CANCELLING, TellResumed(), next=Next.RESTART, reason=None),
+        },
+    ),
+    Sample(
+        "draining one of two",
+        serving(SlotState.DRAINING, capacity=2, in_flight=1, next=Next.START, reason="reload"),
+        {
+            START: goes(SlotState.BUSY, TellResumed(), Offer(), next=Next.RESTART, reason=None),
         },
     ),
 ]
@@ -324,7 +347,7 @@ DOWN = [
             ELAPSED: spawns(reason="token_stall"),
             RELOAD: spawns(reason="reload"),
             STOP: stops("shutdown"),
-            **ignores(START),
+            START: spawns(reason=None),
         },
     ),
     Sample(
