@@ -80,6 +80,7 @@ class QuarantineReason(StrEnum):
     HEALTH_PROBE_FAILED = "health_probe_failed"
     PROTOCOL_ERROR = "protocol_error"
     UNEXPECTED_EXIT = "unexpected_exit"
+    OPERATOR = "operator"
     SHUTDOWN = "shutdown"
 
 

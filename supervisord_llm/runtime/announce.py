@@ -14,19 +14,29 @@ from supervisord_llm.core.words import (
     TeardownStage,
 )
 from supervisord_llm.host.usage import Usage
-from supervisord_llm.runtime.log_lines import LogLine
+from supervisord_llm.runtime.log_book import LogBook
+from supervisord_llm.runtime.log_lines import LogRate
 from supervisord_llm.runtime.request import Publish
 from supervisord_llm.runtime.worker import Worker
+
+_REPORTED_LINES = 10
 
 
 class Announcer:
     """Publishes what happens in one slot."""
 
-    def __init__(self, pool: PoolName, slot: SlotName, publish: Publish) -> None:
-        """Speak for ``slot``."""
+    def __init__(self, pool: PoolName, slot: SlotName, publish: Publish, now: float) -> None:
+        """Speak for ``slot``, beginning ``now``."""
+        self.book = LogBook()
+        """The last lines that the slot's workers wrote."""
         self._pool = pool
         self._slot = slot
         self._publish = publish
+        self._rate = LogRate(now)
+
+    def last_lines(self, worker: Worker) -> list[str]:
+        """A worker's last lines, for the report of its end."""
+        return self.book.of_generation(worker.generation.number, _REPORTED_LINES)
 
     def state(self, generation: int, from_: SlotState, to: SlotState, reason: str | None) -> None:
         """The slot moved."""
@@ -101,7 +111,7 @@ class Announcer:
                 stage=stage,
                 detail=detail,
                 requests=list(requests),
-                last_lines=worker.last_lines,
+                last_lines=self.last_lines(worker),
             )
         )
 
@@ -118,7 +128,7 @@ class Announcer:
                 uptime_seconds=round(uptime_seconds, 3),
                 served=worker.served,
                 expected=expected,
-                last_lines=[] if expected else worker.last_lines,
+                last_lines=[] if expected else self.last_lines(worker),
             )
         )
 
@@ -174,17 +184,20 @@ class Announcer:
             events.WorkerResumed(pool=self._pool, worker=self._slot, generation=generation)
         )
 
-    def log(self, generation: int, lines: Sequence[LogLine]) -> None:
-        """The worker wrote to stderr."""
+    def log(self, generation: int, lines: Sequence[str], now: float) -> None:
+        """The worker wrote to stderr: write it down, and tell as much of it as the rate allows."""
         for line in lines:
+            self.book.add(now, generation, line)
+            if (dropped := self._rate.admit(now)) is None:
+                continue
             self._publish(
                 events.WorkerLog(
                     pool=self._pool,
                     worker=self._slot,
                     generation=generation,
                     stream="stderr",
-                    line=line.text,
-                    dropped=line.dropped,
+                    line=line,
+                    dropped=dropped,
                 )
             )
 

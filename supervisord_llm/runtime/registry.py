@@ -31,6 +31,10 @@ class Registry:
         while len(self._over) > _REMEMBERED:
             self._over.popitem(last=False)
 
+    def all(self) -> list[Request]:
+        """Those that are remembered, then those under way, as they were accepted."""
+        return [*self._over.values(), *self._live.values()]
+
     def find(self, request_id: RequestId) -> Request:
         """A request under way or remembered.
 

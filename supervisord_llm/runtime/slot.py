@@ -37,7 +37,7 @@ from supervisord_llm.errors import InternalError, Refused, SpawnError
 from supervisord_llm.host import usage as host_usage
 from supervisord_llm.runtime.announce import Announcer
 from supervisord_llm.runtime.life import Life, Tools, begin
-from supervisord_llm.runtime.log_lines import LogLine
+from supervisord_llm.runtime.log_book import LogBook
 from supervisord_llm.runtime.request import Request
 from supervisord_llm.runtime.timers import Timers
 from supervisord_llm.wire.messages import (
@@ -94,7 +94,7 @@ class Slot:
         self._config = config
         self._tools = tools
         self._hooks = hooks
-        self._tell = Announcer(launch.pool, launch.slot, tools.publish)
+        self._tell = Announcer(launch.pool, launch.slot, tools.publish, self.since)
         self._state = lifecycle.State(
             policy=restart.Policy(
                 backoff_initial=config.restart.backoff_initial,
@@ -189,6 +189,11 @@ class Slot:
         """What the worker held and had used when it was last looked at."""
         return None if self._life is None else self._life.worker.usage
 
+    @property
+    def logs(self) -> LogBook:
+        """The last lines that the slot's workers wrote to stderr."""
+        return self._tell.book
+
     def load(self) -> admission.SlotLoad:
         """What admission needs to know."""
         probing = self._life is not None and self._life.worker.probing
@@ -216,11 +221,41 @@ class Slot:
         Raises:
             Refused: if the daemon is shutting down.
         """
+        self._refuse_when_stopping("reload")
+        self._drain(lifecycle.Next.START, PlannedReason.RELOAD)
+
+    def resume(self) -> None:
+        """Bring the slot back: from parked, stopped or backoff at once, from draining if it can.
+
+        Nothing happens to a slot that is in service or being torn down to start again.
+
+        Raises:
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("resume")
+        self.start()
+
+    def quarantine(self) -> None:
+        """Tear the worker down now, on an operator's word; its requests are cancelled.
+
+        Raises:
+            Refused: if the daemon is shutting down, or the slot has no worker.
+        """
+        self._refuse_when_stopping("quarantine")
+        if self._life is None:
+            raise Refused(
+                RejectReason.POOL_UNAVAILABLE,
+                f"cannot quarantine {self.name}: it is {self.state} and has no worker",
+            )
+        self.cancel_all(CancelledBy.OPERATOR)
+        detail = "an operator asked for it"
+        self._tools.turn(partial(self.condemn, QuarantineReason.OPERATOR, detail))
+
+    def _refuse_when_stopping(self, verb: str) -> None:
         if self._stopping:
             raise Refused(
-                RejectReason.SHUTTING_DOWN, f"cannot reload {self.name}: the daemon shuts down"
+                RejectReason.SHUTTING_DOWN, f"cannot {verb} {self.name}: the daemon shuts down"
             )
-        self._drain(lifecycle.Next.START, PlannedReason.RELOAD)
 
     def stop_for_good(self, reason: str) -> None:
         """Finish what is there, then stay down; no later wish brings the slot back."""
@@ -329,9 +364,9 @@ class Slot:
         """The worker has left its prefill."""
         self._tools.turn(self._live().workload.decoding)
 
-    def on_log(self, lines: Sequence[LogLine]) -> None:
+    def on_log(self, lines: Sequence[str]) -> None:
         """The worker wrote to stderr."""
-        self._tell.log(self.generation, lines)
+        self._tell.log(self.generation, lines, self._now())
 
     def on_usage(self, used: host_usage.Usage) -> None:
         """The worker was looked at."""
@@ -360,7 +395,7 @@ class Slot:
             reason=self.reason,
             at=self._now(),
             generation=worker.generation.number,
-            last_lines=worker.last_lines,
+            last_lines=self._tell.last_lines(worker),
         )
 
     # The machine --------------------------------------------------------------

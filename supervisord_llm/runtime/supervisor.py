@@ -105,6 +105,10 @@ class Supervisor:
         """
         return self._registry.find(request_id)
 
+    def requests(self) -> list[Request]:
+        """The last requests that are over, then those under way, each as they were accepted."""
+        return self._registry.all()
+
     async def wait_first_verdicts(self) -> None:
         """Wait until every required pool is ready, or is known not to become so by itself."""
         required = [pool for pool in self.pools.values() if pool.config.required]

@@ -24,7 +24,7 @@ from supervisord_llm.core.words import (
 )
 from supervisord_llm.host import usage
 from supervisord_llm.runtime.channel import Channel, Write
-from supervisord_llm.runtime.log_lines import LogLine, LogLines
+from supervisord_llm.runtime.log_lines import LogLines
 from supervisord_llm.runtime.process import Pipes, WorkerProcess
 from supervisord_llm.wire.messages import Heartbeat, Message, Pong, ProbeAck, Tokens
 from supervisord_llm.wire.serial import SerialConnection
@@ -49,8 +49,8 @@ class Watcher(Protocol):
     def on_decoding(self) -> None:
         """The worker has left its prefill."""
 
-    def on_log(self, lines: Sequence[LogLine]) -> None:
-        """Lines on stderr, as far as the rate allows."""
+    def on_log(self, lines: Sequence[str]) -> None:
+        """Lines on stderr."""
 
     def on_unfit(self, reason: QuarantineReason, detail: str) -> None:
         """Evidence that the worker is unfit."""
@@ -104,7 +104,7 @@ class Worker:
             token_stall=config.health.token_stall,
         )
         self._health = config.health
-        self._log = LogLines(now)
+        self._log = LogLines()
         self._watch: vigil.Watch | None = vigil.Watch(Phase.LOAD, now, now)
         self._beats = -1
         self._progress: usage.Progress | None = None
@@ -130,11 +130,6 @@ class Worker:
     def decoding(self) -> bool:
         """Whether the worker has left the prefill of what it works on."""
         return self._watch is not None and self._watch.phase is Phase.DECODE
-
-    @property
-    def last_lines(self) -> list[str]:
-        """The last lines on stderr."""
-        return self._log.last()
 
     # Work ---------------------------------------------------------------------
 
@@ -201,7 +196,7 @@ class Worker:
             return
         if self._watch is not None and self._watch.phase is Phase.LOAD:
             self._sign()
-        if lines := self._log.feed(data, trio.current_time()):
+        if lines := self._log.feed(data):
             self._watcher.on_log(lines)
 
     def _on_stdin_blocked(self) -> None:
@@ -241,7 +236,7 @@ class Worker:
         # The last words count: what was written before the exit is heard before the exit.
         self.channel.read_now()
         self.channel.read_log_now()
-        if lines := self._log.finish(trio.current_time()):
+        if lines := self._log.finish():
             self._watcher.on_log(lines)
         cause = self.process.peek_exit()
         if cause is not None:

@@ -283,3 +283,53 @@ async def test_a_missing_command_is_a_story_not_a_spin(tmp_path: Path) -> None:
         assert any("no-such-option" in line for line in parked.last_lines)
         assert made.events.all(DaemonWarning) == []
         assert any("no-such-option" in event.line for event in made.events.all(WorkerLog))
+
+
+async def test_an_operator_can_quarantine_a_worker(tmp_path: Path) -> None:
+    """It is torn down at once; its request is cancelled by the operator; a fresh one comes."""
+    async with bench(tmp_path, workers=2) as made:
+        async with made.pool.request(RequestSpec(prompt=LONG)) as stream:
+            await read_tokens(stream, 1)
+            slot = next(slot for slot in made.pool.slots if slot.name == stream.request.worker)
+            slot.quarantine()
+            assert slot.state is SlotState.QUARANTINED
+            _, record = await read_all(stream)
+            assert (record.outcome, record.cancelled_by, record.answered_by) == (
+                Outcome.CANCELLED,
+                CancelledBy.OPERATOR,
+                "grace",
+            )
+        [quarantined] = made.events.all(WorkerQuarantined)
+        assert quarantined.reason == "operator"
+        await made.events.wait(WorkerReady, worker=slot.name, generation=2)
+
+
+async def test_resume_brings_a_parked_slot_back_and_keeps_its_lines(tmp_path: Path) -> None:
+    """What the failed workers wrote can still be read; there is nothing to quarantine meanwhile."""
+    settings = 'restart = { backoff_initial = "10ms", max_restarts = 0 }'
+    options = "--no-such-option"
+    async with bench(tmp_path, options, settings=settings, ready=False) as made:
+        await made.events.wait(WorkerParked)
+        with pytest.raises(Refused, match="it is parked and has no worker"):
+            made.slot().quarantine()
+        made.slot().resume()
+        await made.events.wait(WorkerResumed)
+        await made.events.wait(WorkerParked, count=2)
+        generations = {line.generation for line in made.slot().logs.last(100)}
+        assert generations == {1, 2}
+        assert made.slot().restarts == 0
+
+
+async def test_resume_ends_a_drain_that_has_work_left(tmp_path: Path) -> None:
+    """The worker goes on as if nothing had been asked."""
+    async with bench(tmp_path) as made:
+        pid = made.slot().pid
+        async with made.pool.request(RequestSpec(prompt="x sim.tokens=30 sim.tps=100")) as stream:
+            await read_tokens(stream, 1)
+            made.slot().reload()
+            made.slot().resume()
+            assert made.slot().state is SlotState.BUSY
+            await read_all(stream)
+        _, record = await made.generate("y sim.tokens=1")
+        assert record.outcome is Outcome.COMPLETED
+        assert made.slot().pid == pid
