@@ -8,7 +8,6 @@ the sockets last, so that every client still gets its record.
 from __future__ import annotations
 
 import os
-import sys
 import sysconfig
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +35,7 @@ from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
 
 LAUNCHER = "sllm-launch"
+_STDERR = 2
 
 
 class Daemon:
@@ -70,6 +70,8 @@ class Daemon:
         self._plan = plan
         self._records = records
         self._on_ready = on_ready
+        # Asked now: a terminal that has hung up no longer says that it is one.
+        self._on_terminal = os.isatty(_STDERR)
         self._stop = trio.Event()
         self._hurry = trio.Event()
 
@@ -165,7 +167,7 @@ class Daemon:
             self._on_ready()
 
     def _hang_up(self) -> None:
-        if sys.stderr.isatty():
+        if self._on_terminal:
             self.stop("SIGHUP")
             return
         self._warn(
