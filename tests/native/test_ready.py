@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -165,7 +166,7 @@ def test_standard_output_is_private() -> None:
 
 def test_missing_standard_streams_do_no_harm() -> None:
     """Without stdin there is nothing to serve; without stderr nothing to log to."""
-    shell = f"{program('sllm-sim-worker')} <&- 2>&-"
+    shell = f"{shlex.quote(str(program('sllm-sim-worker')))} <&- 2>&-"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stdout.startswith(b'{"ready":true')) == (0, True)
 

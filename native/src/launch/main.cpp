@@ -5,8 +5,11 @@
 // one once the death signal is armed, and without that check a parent that dies in between leaves
 // a worker that nothing ends.
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -14,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "options.hpp"
@@ -45,9 +49,16 @@ void lead_session() {
 }
 
 /// Ignored signals and the mask survive an exec: a worker is to start with neither.
+///
+/// By the system call, since the C library refuses to change the two signals that it keeps for
+/// itself, and make starts its commands with those ignored.
 void reset_signals() {
+    // The kernel's own struct sigaction: a handler (0 is SIG_DFL), flags, restorer and mask.
+    const std::array<std::uint64_t, 4> by_default{};
+    constexpr std::size_t mask_bytes = 8;
     for (int number = 1; number < NSIG; ++number) {
-        std::signal(number, SIG_DFL); // fails for those that cannot be changed, as it should
+        // Fails for those that cannot be changed, as it should.
+        ::syscall(SYS_rt_sigaction, number, by_default.data(), nullptr, mask_bytes);
     }
     sigset_t none;
     ::sigemptyset(&none);
