@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
                "schema", "telemetry", "wire", "msgspec", "trio"},
     "errors": {"core.words"},
     "events": {"core.words", "msgspec"},
-    "host": {"errors", "config", "msgspec", "psutil"},
+    "host": {"errors", "config", "msgspec"},
     "openai": {"core", "wire", "errors", "jinja2", "msgspec"},
     "paths": {"errors"},
     "runtime": {"core", "wire", "host", "config", "events", "errors", "msgspec", "trio"},
