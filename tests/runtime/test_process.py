@@ -94,7 +94,9 @@ async def test_descendants_end_with_their_worker(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
         _, record = await made.generate("x sim.tokens=1 sim.spawn=2 sim.spawn_detached=2")
         assert record.outcome is Outcome.COMPLETED
-        assert len(children_in_group(made)) == 2
+        with trio.fail_after(10):  # the detached ones leave the group a moment after they began
+            while len(children_in_group(made)) != 2:
+                await trio.sleep(0.01)
         before = tree.descendants(made.slot().pid or 0, tree.scan())
         made.slot().reload()
         reaped = await made.events.wait(WorkerReaped)
