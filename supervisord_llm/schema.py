@@ -261,6 +261,8 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     pool: str
     state: RequestState
+    position: int | None
+    """Its place in its pool's queue, 1 for the next one; ``None`` when it does not wait there."""
     worker: str | None
     generation: int | None
     attempt: int
@@ -280,13 +282,30 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     timings: Timings
 
 
-class ReloadReply(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /api/v1/workers/{slot}/reload``: taken; the slot drains, then starts anew."""
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /api/v1/requests``: first those that are over, then those under way, newest last."""
+
+    requests: list[RequestInfo]
+
+
+class SlotReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A command for one slot was taken (``reload``, ``quarantine``, ``resume``)."""
 
     slot: str
     state: SlotState
+    """What the slot does now that it was told."""
     generation: int
-    """The generation that will be replaced."""
+    """The worker that it had, or had had, when it was told."""
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="line"):
+    """One line that a slot's worker wrote to stderr."""
+
+    number: int
+    """Counted from 1 for each slot, across its generations."""
+    at: str
+    generation: int
+    text: str
 
 
 class StreamOpened(
@@ -300,7 +319,7 @@ class StreamOpened(
 
 
 class StreamGap(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="stream.gap"):
-    """Events that this reader cannot have any more, both ends included."""
+    """Events, or lines of a log, that this reader cannot have any more, both ends included."""
 
     first: int
     last: int

@@ -86,3 +86,14 @@ def as_seq(name: str, text: str) -> int:
         "decimal digits",
         param=name,
     )
+
+
+def as_count(name: str, text: str) -> int:
+    """Return how many of something: 0 to 1,000,000, in decimal digits."""
+    if re.fullmatch(r"[0-9]{1,7}", text) and (number := int(text)) <= 1_000_000:
+        return number
+    raise InvalidRequest(
+        f"cannot use query parameter {name!r}: {text[:40]!r} is not a count; write decimal digits, "
+        "at most 1000000",
+        param=name,
+    )

@@ -8,35 +8,39 @@ from __future__ import annotations
 
 from functools import partial
 
-import trio
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from supervisord_llm.api.bodies import as_bool, as_seq, read_query
+from supervisord_llm.api.follow import follow
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_no_body, until_disconnect
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.schema import StreamGap, StreamOpened
-from supervisord_llm.telemetry.ring import Follower, Gap
+from supervisord_llm.telemetry.ring import Gap
 
 
 async def stream(front: Front, request: Request) -> ASGIApp:
     """Stream the events after ``since``; without ``follow``, end where the ring ends now."""
     query = read_query(request, follow=as_bool, since=as_seq)
     await read_no_body(request)
-    follow = query.get("follow", False)
-    follower = front.ring.follow(query.get("since"), live=follow)
+    live = query.get("follow", False)
+    follower = front.ring.follow(query.get("since"), live=live)
     opened = StreamOpened(
         boot=front.supervisor.boot, seq=max(follower.next_seq, front.ring.first_seq)
     )
+
+    async def next_lines() -> bytes:
+        batch = await follower.next_batch()
+        return b"" if batch is None else _encode(batch)
 
     async def run(lines: LineStream) -> bytes:
         await lines.open()
         if lines.head_only:
             return b""
         await lines.send(json_lines([opened]))
-        if follow:
-            await _follow(follower, lines, request.state.closing)
+        if live:
+            await follow(next_lines, lines, request.state.closing)
             # The daemon closes this listener: what has been published meanwhile is still told.
             rest = front.ring.follow(follower.next_seq - 1, live=False)
         else:
@@ -46,25 +50,6 @@ async def stream(front: Front, request: Request) -> ASGIApp:
         return b""
 
     return Streamed(lambda lines: until_disconnect(request, partial(run, lines)))
-
-
-async def _follow(follower: Follower, lines: LineStream, closing: trio.Event) -> None:
-    """Send what comes until ``closing``; only the waiting is cut short, never a send."""
-    waiting = trio.CancelScope()
-
-    async def stop() -> None:
-        await closing.wait()
-        waiting.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(stop)
-        while not closing.is_set():
-            batch: list[bytes] | Gap | None = None
-            with trio.CancelScope() as waiting:
-                batch = await follower.next_batch()
-            if batch is not None:
-                await lines.send(_encode(batch))
-        nursery.cancel_scope.cancel()
 
 
 def _encode(batch: list[bytes] | Gap) -> bytes:

@@ -1,6 +1,9 @@
-"""``/api/v1/requests/{id}``: one request in flight, queued or recently finished, and its cancel."""
+"""``/api/v1/requests``: what is in flight, queued or recently finished, and how to cancel it."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
 
 from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp
@@ -11,17 +14,29 @@ from supervisord_llm.api.commands import command
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_no_body, until_disconnect
 from supervisord_llm.api.replies import json_reply
-from supervisord_llm.core.words import CancelledBy
+from supervisord_llm.core.words import CancelledBy, PoolName, RequestId, RequestState
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.request import Request
-from supervisord_llm.schema import RequestInfo, Timings
+from supervisord_llm.runtime.supervisor import Supervisor
+from supervisord_llm.schema import RequestInfo, Requests, Timings
+
+
+async def index(front: Front, request: HttpRequest) -> ASGIApp:
+    """Answer with the requests that are remembered and those under way, newest last."""
+    read_query(request)
+    found = front.supervisor.requests()
+    positions = _positions(found)
+    clock = front.supervisor.clock
+    return json_reply(
+        Requests(requests=[_info(clock, each, positions.get(each.id)) for each in found])
+    )
 
 
 async def show(front: Front, request: HttpRequest) -> ASGIApp:
     """Answer with one request."""
     read_query(request)
     found = front.supervisor.find_request(request.path_params["id"])
-    return json_reply(_info(front.supervisor.clock, found))
+    return json_reply(_info_of_one(front.supervisor, found))
 
 
 async def cancel(front: Front, request: HttpRequest) -> ASGIApp:
@@ -39,16 +54,34 @@ async def cancel(front: Front, request: HttpRequest) -> ASGIApp:
     if wait:
         await until_disconnect(request, found.wait_finished)
     return json_reply(
-        _info(front.supervisor.clock, found), status=202 if found.record is None else 200
+        _info_of_one(front.supervisor, found), status=202 if found.record is None else 200
     )
 
 
-def _info(clock: Clock, request: Request) -> RequestInfo:
+def _positions(requests: Iterable[Request]) -> dict[RequestId, int]:
+    """Number those that wait, pool by pool, in the order of their acceptance."""
+    before: Counter[PoolName] = Counter()
+    positions = {}
+    for request in requests:
+        if request.state is RequestState.QUEUED:
+            before[request.pool] += 1
+            positions[request.id] = before[request.pool]
+    return positions
+
+
+def _info_of_one(supervisor: Supervisor, request: Request) -> RequestInfo:
+    waits = request.state is RequestState.QUEUED
+    position = _positions(supervisor.requests())[request.id] if waits else None
+    return _info(supervisor.clock, request, position)
+
+
+def _info(clock: Clock, request: Request, position: int | None) -> RequestInfo:
     record = request.record
     return RequestInfo(
         id=request.id,
         pool=request.pool,
         state=request.state,
+        position=position,
         worker=request.worker,
         generation=request.generation,
         attempt=request.attempt,

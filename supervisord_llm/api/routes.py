@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from supervisord_llm.api import events, generate, pools, probes, requests, status, workers
+from supervisord_llm.api import events, generate, logs, pools, probes, requests, status, workers
 from supervisord_llm.api.front import Front
 
 Handler = Callable[[Front, Request], Awaitable[ASGIApp]]
@@ -34,7 +34,11 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("GET", "/api/v1/workers", "control", workers.index),
     Endpoint("GET", "/api/v1/workers/{slot}", "control", workers.show),
     Endpoint("POST", "/api/v1/workers/{slot}/reload", "control", workers.reload),
+    Endpoint("POST", "/api/v1/workers/{slot}/quarantine", "control", workers.quarantine),
+    Endpoint("POST", "/api/v1/workers/{slot}/resume", "control", workers.resume),
+    Endpoint("GET", "/api/v1/workers/{slot}/logs", "control", logs.stream),
     Endpoint("POST", "/api/v1/generate", "control", generate.generate),
+    Endpoint("GET", "/api/v1/requests", "control", requests.index),
     Endpoint("GET", "/api/v1/requests/{id}", "control", requests.show),
     Endpoint("POST", "/api/v1/requests/{id}/cancel", "control", requests.cancel),
     Endpoint("GET", "/api/v1/events", "control", events.stream),

@@ -1,6 +1,8 @@
-"""``/api/v1/workers``: the slots, the workers in them, and reload."""
+"""``/api/v1/workers``: the slots, the workers in them, and the commands for one slot."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -15,7 +17,7 @@ from supervisord_llm.runtime import slot as slots
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.slot import Slot
 from supervisord_llm.runtime.supervisor import Supervisor
-from supervisord_llm.schema import LastExit, Memory, ReloadReply, WorkerInfo, Workers
+from supervisord_llm.schema import LastExit, Memory, SlotReply, WorkerInfo, Workers
 
 
 async def index(front: Front, request: Request) -> ASGIApp:
@@ -30,24 +32,41 @@ async def index(front: Front, request: Request) -> ASGIApp:
 async def show(front: Front, request: Request) -> ASGIApp:
     """Answer with one slot."""
     read_query(request)
-    return json_reply(_info(front.supervisor, _find(front, request)))
+    return json_reply(_info(front.supervisor, find_slot(front, request)))
 
 
 async def reload(front: Front, request: Request) -> ASGIApp:
     """Replace a slot's worker: it drains, is stopped, and the next generation starts (202)."""
-    with command(front, request, "reload", request.path_params["slot"]) as asked:
+    return await _command(front, request, "reload", lambda slot: slot.reload())
+
+
+async def quarantine(front: Front, request: Request) -> ASGIApp:
+    """Tear a slot's worker down now; what it works on is cancelled (202)."""
+    return await _command(front, request, "quarantine", lambda slot: slot.quarantine())
+
+
+async def resume(front: Front, request: Request) -> ASGIApp:
+    """Bring a parked, stopped or draining slot back; one in service stays as it is (202)."""
+    return await _command(front, request, "resume", lambda slot: slot.resume())
+
+
+async def _command(
+    front: Front, request: Request, verb: str, carry_out: Callable[[Slot], None]
+) -> ASGIApp:
+    with command(front, request, verb, request.path_params["slot"]) as asked:
         read_query(request)
         await read_no_body(request)
-        slot = _find(front, request)
+        slot = find_slot(front, request)
         generation = slot.generation
-        slot.reload()
+        carry_out(slot)
         asked.result = "accepted"
     return json_reply(
-        ReloadReply(slot=slot.name, state=slot.state, generation=generation), status=202
+        SlotReply(slot=slot.name, state=slot.state, generation=generation), status=202
     )
 
 
-def _find(front: Front, request: Request) -> Slot:
+def find_slot(front: Front, request: Request) -> Slot:
+    """Return the slot that the path names. Raises ``NotFound`` with the names that there are."""
     name = request.path_params["slot"]
     slot = front.supervisor.slots.get(name)
     if slot is None:

@@ -41,6 +41,22 @@ def complete_pool(
     return _suggest(context, ask, incomplete)
 
 
+def complete_request(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The ids of the requests that are not over, with their states as help."""
+
+    async def ask(client: Client) -> list[CompletionItem]:
+        requests = (await client.requests()).requests
+        return [
+            CompletionItem(request.id, help=str(request.state))
+            for request in requests
+            if request.outcome is None
+        ]
+
+    return _suggest(context, ask, incomplete)
+
+
 def _suggest(
     context: click.Context,
     ask: Callable[[Client], Awaitable[list[CompletionItem]]],

@@ -11,11 +11,13 @@ import click
 from supervisord_llm import __version__
 from supervisord_llm.cli.events import events
 from supervisord_llm.cli.generate import generate
+from supervisord_llm.cli.logs import logs
 from supervisord_llm.cli.pools import pools
-from supervisord_llm.cli.requests import cancel
+from supervisord_llm.cli.requests import cancel, requests
 from supervisord_llm.cli.session import ExitCode
+from supervisord_llm.cli.slots import quarantine, reload, resume
 from supervisord_llm.cli.status import status
-from supervisord_llm.cli.workers import reload, workers
+from supervisord_llm.cli.workers import workers
 
 PROGRAM = "llmctl"
 
@@ -53,7 +55,19 @@ def cli(context: click.Context, socket: Path | None) -> None:
     context.obj = socket
 
 
-for _command in (status, pools, workers, generate, cancel, reload, events):
+for _command in (
+    status,
+    pools,
+    workers,
+    requests,
+    generate,
+    cancel,
+    reload,
+    quarantine,
+    resume,
+    logs,
+    events,
+):
     cli.add_command(_command)
 
 

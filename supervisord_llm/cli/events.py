@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 import msgspec
 from rich.text import Text
 
-from supervisord_llm.cli.output import printable
+from supervisord_llm.cli.output import clock, printable
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.client import EventStream
 from supervisord_llm.client.streams import gap
@@ -63,7 +61,7 @@ def _render(event: dict[str, object]) -> list[Text]:
         return [Text(f"({count} events are gone: {lost.first} to {lost.last})", style="yellow")]
     level = str(event.get("level", "info"))
     line = Text.assemble(
-        (_clock(str(event.get("ts", ""))), "dim"),
+        (clock(str(event.get("ts", ""))), "dim"),
         " ",
         (f"{level:7}", _LEVEL_STYLES.get(level, "")),
         " ",
@@ -98,15 +96,6 @@ def _block(key: str, value: object) -> list[str] | None:
     if isinstance(value, str) and "\n" in value:
         return value.splitlines()
     return None
-
-
-def _clock(timestamp: str) -> str:
-    """An RFC 3339 time as the local time of day."""
-    try:
-        moment = datetime.fromisoformat(timestamp).astimezone()
-    except ValueError:
-        return timestamp
-    return moment.strftime("%H:%M:%S.") + f"{moment.microsecond // 1000:03}"
 
 
 def _value(value: object) -> str:

@@ -95,6 +95,15 @@ def since(timestamp: str) -> str:
     return span((datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds())
 
 
+def clock(timestamp: str) -> str:
+    """An RFC 3339 time as the local time of day, to the millisecond; anything else as it is."""
+    try:
+        moment = datetime.fromisoformat(timestamp).astimezone()
+    except ValueError:
+        return timestamp
+    return moment.strftime("%H:%M:%S.") + f"{moment.microsecond // 1000:03}"
+
+
 def size(count: int | None) -> str | None:
     """Bytes in binary units, one word: ``512B``, ``1.4MiB``; ``None`` stays ``None``."""
     if count is None:

@@ -1,14 +1,86 @@
-"""``llmctl cancel``, and the words for how a request and its worker ended."""
+"""``llmctl requests`` and ``cancel``, and the words for how a request and its worker ended."""
 
 from __future__ import annotations
 
 import click
 from rich.text import Text
 
-from supervisord_llm.cli.output import duration, printable
+from supervisord_llm.cli.completion import complete_request
+from supervisord_llm.cli.output import duration, printable, since
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
+from supervisord_llm.cli.tables import Cell, Column
 from supervisord_llm.core.words import CancelledBy, FailureReason, Outcome, RequestState, Resolution
 from supervisord_llm.schema import CancelRecord, Failure, RequestInfo
+
+_COLUMNS = (
+    Column("REQUEST"),
+    Column("POOL"),
+    Column("STATE"),
+    Column("AGO", numeric=True),
+    Column("WORKER"),
+    Column("TOKENS", numeric=True),
+    Column("TOOK", numeric=True),
+    Column("NOTE"),
+)
+
+_STATE_STYLES = {
+    RequestState.QUEUED: "blue",
+    RequestState.DISPATCHED: "cyan",
+    RequestState.STREAMING: "cyan",
+    RequestState.CANCELLING: "yellow",
+    RequestState.HELD: "red",
+}
+_OUTCOME_STYLES = {Outcome.COMPLETED: "green", Outcome.CANCELLED: "yellow", Outcome.FAILED: "red"}
+
+
+@click.command(
+    short_help="List the requests.",
+    epilog=examples(
+        "llmctl requests | tail",
+        "llmctl requests --json | jq '.requests[] | select(.state == \"queued\")'",
+    ),
+)
+@command
+async def requests(session: Session) -> ExitCode:
+    """List the requests: those that are over as far as the daemon remembers, then those under way.
+
+    STATE is the outcome once there is one. AGO is the time since a request was accepted, TOOK how
+    long it took, or has taken by now. NOTE says where it waits, or how and why it ended.
+    """
+    async with session.client() as client:
+        answer = await client.requests()
+    if session.as_json:
+        await session.print_json(answer)
+    else:
+        await session.print_table(_COLUMNS, [_row(info) for info in answer.requests])
+    return ExitCode.DONE
+
+
+def _row(info: RequestInfo) -> list[Cell]:
+    over = info.state is RequestState.FINISHED and info.outcome is not None
+    style = _OUTCOME_STYLES[info.outcome] if info.outcome else _STATE_STYLES.get(info.state, "")
+    return [
+        info.id,
+        info.pool,
+        Text(str(info.outcome if over else info.state), style=style),
+        since(info.accepted_at),
+        info.worker,
+        info.tokens,
+        duration(info.timings.total_ms).replace(" ", ""),
+        _note(info),
+    ]
+
+
+def _note(info: RequestInfo) -> str | None:
+    if info.position is not None:
+        return f"number {info.position} in the queue"
+    if info.error is not None:
+        return f"{info.error.code}: {info.error.message}"
+    if info.outcome is None:
+        return None
+    if info.outcome is Outcome.COMPLETED and info.resolution is None:
+        return None if info.finish_reason is None else str(info.finish_reason)
+    return ending(info.outcome, info.cancel, info.cancelled_by) + aftermath(info)
 
 
 @click.command(
@@ -18,7 +90,7 @@ from supervisord_llm.schema import CancelRecord, Failure, RequestInfo
         "llmctl cancel req_01JA2B3C4D5E6F7G8H9JKMNPQR --wait",
     ),
 )
-@click.argument("id")
+@click.argument("id", shell_complete=complete_request)
 @click.option("--wait", is_flag=True, help="Return when it is known what became of its worker.")
 @command
 async def cancel(session: Session, id: str, *, wait: bool) -> ExitCode:  # noqa: A002 - its name in the help

@@ -1,18 +1,15 @@
-"""``llmctl workers`` and ``llmctl reload``: the slots and the processes in them."""
+"""``llmctl workers``: the slots and the processes in them, and why a slot is down."""
 
 from __future__ import annotations
 
 import click
-import trio
 from rich.text import Text
 
-from supervisord_llm.cli.completion import complete_slot
 from supervisord_llm.cli.output import duration, printable, since, size
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.cli.tables import STATE_STYLES, Cell, Column
-from supervisord_llm.client import Client
 from supervisord_llm.core.words import SlotState
-from supervisord_llm.schema import ReloadReply, WorkerInfo
+from supervisord_llm.schema import WorkerInfo
 
 _COLUMNS = (
     Column("SLOT"),
@@ -26,12 +23,6 @@ _COLUMNS = (
     Column("MEMORY", numeric=True),
     Column("NOTE"),
 )
-
-POLL_SECONDS = 0.2
-"""How often ``reload --wait`` looks: a person cannot tell it from at once."""
-
-_SERVING = {SlotState.READY, SlotState.BUSY, SlotState.CANCELLING}
-_DOWN = {SlotState.PARKED, SlotState.STOPPED}
 
 
 @click.command(
@@ -47,7 +38,7 @@ async def workers(session: Session) -> ExitCode:
 
     GEN is the worker's generation, IN-FLIGHT its requests of its capacity. MEMORY is its fair share
     of what it maps (PSS), or its resident size. NOTE says why a slot is in its state, or how its
-    last worker ended.
+    last worker ended. For a parked slot the last words of its worker follow on standard error.
     """
     async with session.client() as client:
         answer = await client.workers()
@@ -55,64 +46,11 @@ async def workers(session: Session) -> ExitCode:
         await session.print_json(answer)
     else:
         await session.print_table(_COLUMNS, [_row(worker) for worker in answer.workers])
+        for worker in answer.workers:
+            if worker.state is SlotState.PARKED:
+                session.say(f"\n{parking(worker)}", "yellow")
+                say_last_lines(session, worker)
     return ExitCode.DONE
-
-
-@click.command(
-    short_help="Replace the worker in a slot.",
-    epilog=examples(
-        "llmctl reload smollm.0",
-        "llmctl reload smollm.0 --wait",
-    ),
-)
-@click.argument("slot", shell_complete=complete_slot)
-@click.option("--wait", is_flag=True, help="Return when the next worker is ready.")
-@command
-async def reload(session: Session, slot: str, *, wait: bool) -> ExitCode:
-    """Replace the worker in SLOT: it finishes what it has, stops, and the next generation starts.
-
-    With --wait the command ends when the new worker is ready, or fails when its slot is parked.
-    """
-    async with session.client() as client:
-        reply = await client.reload(slot)
-        if not wait:
-            if session.as_json:
-                await session.print_json(reply)
-            else:
-                await session.print(
-                    Text(f"{reply.slot} {reply.state}: generation {reply.generation} is replaced")
-                )
-            return ExitCode.DONE
-        worker = await _replaced(client, session, reply)
-    if session.as_json:
-        await session.print_json(worker)
-    elif worker.state in _SERVING:
-        await session.print(Text(f"{worker.slot} {worker.state}: generation {worker.generation}"))
-    if worker.state in _SERVING:
-        return ExitCode.DONE
-    session.complain(
-        f"{worker.slot} is {worker.state} ({_note(worker) or 'no reason given'}); "
-        'see "llmctl events" for its last lines'
-    )
-    return ExitCode.FAILED
-
-
-async def _replaced(client: Client, session: Session, reply: ReloadReply) -> WorkerInfo:
-    """Wait for the next generation's verdict, telling each state that is passed on the way.
-
-    There is no bound of our own: the pool's graces, load limits and restart policy bound each step.
-    """
-    told: SlotState | None = None
-    while True:
-        worker = await client.worker(reply.slot)
-        if worker.state in _DOWN:
-            return worker
-        if worker.state in _SERVING and worker.generation > reply.generation:
-            return worker
-        if worker.state is not told and not session.as_json:
-            session.say(f"{worker.slot} {worker.state}", "dim")
-            told = worker.state
-        await trio.sleep(POLL_SECONDS)
 
 
 def _row(worker: WorkerInfo) -> list[Cell]:
@@ -128,11 +66,26 @@ def _row(worker: WorkerInfo) -> list[Cell]:
         worker.served,
         worker.restarts,
         size(memory.rss if memory.pss is None else memory.pss) if memory else None,
-        _note(worker),
+        note(worker),
     ]
 
 
-def _note(worker: WorkerInfo) -> str:
+def parking(worker: WorkerInfo) -> str:
+    """Why a slot is parked and what brings it back."""
+    return (
+        f"{worker.slot} is parked ({note(worker) or 'no reason given'}); mend the cause, then "
+        f'run "llmctl resume {worker.slot}"'
+    )
+
+
+def say_last_lines(session: Session, worker: WorkerInfo) -> None:
+    """Tell what the last worker of a slot wrote at its end."""
+    for line in worker.last_exit.last_lines if worker.last_exit else []:
+        session.say(f"    | {line}", "dim")
+
+
+def note(worker: WorkerInfo) -> str:
+    """Why a slot is in its state, when it starts, and how its last worker ended, in one line."""
     notes = []
     if worker.reason:
         notes.append(printable(worker.reason))

@@ -23,7 +23,7 @@ from supervisord_llm.client.errors import (
     NotPermitted,
     UnreadableReply,
 )
-from supervisord_llm.client.streams import EventStream, GenerateStream
+from supervisord_llm.client.streams import EventStream, GenerateStream, LogStream
 
 __all__ = [
     "ApiError",
@@ -32,6 +32,7 @@ __all__ = [
     "DaemonUnreachable",
     "EventStream",
     "GenerateStream",
+    "LogStream",
     "NotPermitted",
     "UnreadableReply",
 ]

@@ -32,15 +32,16 @@ from supervisord_llm.client.errors import (
     UnreadableReply,
     transport_errors,
 )
-from supervisord_llm.client.streams import EventStream, GenerateStream
+from supervisord_llm.client.streams import EventStream, GenerateStream, LogStream
 from supervisord_llm.core.words import RequestState
 from supervisord_llm.schema import (
     ErrorReply,
     GenerateRequest,
     PoolInfo,
     Pools,
-    ReloadReply,
     RequestInfo,
+    Requests,
+    SlotReply,
     Status,
     WorkerInfo,
     Workers,
@@ -120,9 +121,46 @@ class Client:
         """One slot with the worker in it."""
         return await self._ask("GET", f"/api/v1/workers/{_segment(slot)}", WorkerInfo)
 
-    async def reload(self, slot: str) -> ReloadReply:
+    async def reload(self, slot: str) -> SlotReply:
         """Drain one slot and start its next generation; returns as soon as that has begun."""
-        return await self._ask("POST", f"/api/v1/workers/{_segment(slot)}/reload", ReloadReply)
+        return await self._command(slot, "reload")
+
+    async def quarantine(self, slot: str) -> SlotReply:
+        """Tear down the worker in one slot now; returns as soon as that has begun."""
+        return await self._command(slot, "quarantine")
+
+    async def resume(self, slot: str) -> SlotReply:
+        """Bring one slot back that is parked, stopped or draining."""
+        return await self._command(slot, "resume")
+
+    async def _command(self, slot: str, verb: str) -> SlotReply:
+        return await self._ask("POST", f"/api/v1/workers/{_segment(slot)}/{verb}", SlotReply)
+
+    @asynccontextmanager
+    async def logs(
+        self, slot: str, *, follow: bool = False, lines: int | None = None
+    ) -> AsyncGenerator[LogStream]:
+        """Read the last lines that one slot's workers wrote to stderr, across its generations.
+
+        ``lines`` is how many, by default as the daemon likes. With ``follow`` the stream goes on
+        with what is written next, until the daemon stops.
+        """
+        params: dict[str, str] = {}
+        if follow:
+            params["follow"] = "true"
+        if lines is not None:
+            params["lines"] = str(lines)
+        path = f"/api/v1/workers/{_segment(slot)}/logs"
+        async with self._open("GET", path, params=params) as response:
+            stream = LogStream(response, self.socket)
+            try:
+                yield stream
+            finally:
+                await stream.aclose()
+
+    async def requests(self) -> Requests:
+        """The requests that are over and remembered, then those under way, newest last."""
+        return await self._ask("GET", "/api/v1/requests", Requests)
 
     async def request(self, request_id: str) -> RequestInfo:
         """One request: in flight, queued or recently finished."""

@@ -20,7 +20,7 @@ from supervisord_llm.client.errors import (
     UnreadableReply,
     transport_errors,
 )
-from supervisord_llm.schema import Accepted, Finished, StreamGap, StreamLine, StreamOpened
+from supervisord_llm.schema import Accepted, Finished, LogLine, StreamGap, StreamLine, StreamOpened
 
 T = TypeVar("T")
 
@@ -139,6 +139,13 @@ class EventStream(LineStream[dict[str, object]]):
         return _EVENT.decode(raw)
 
 
+class LogStream(LineStream[LogLine | StreamGap]):
+    """A slot's log, one Struct per line; a `StreamGap` names the numbers of lines that are lost."""
+
+    def _decode(self, raw: bytes) -> LogLine | StreamGap:
+        return _LOG_LINE.decode(raw)
+
+
 def gap(event: dict[str, object]) -> StreamGap | None:
     """The gap that this line of an `EventStream` tells of, if it is no event."""
     return msgspec.convert(event, StreamGap) if event.get("event") == "stream.gap" else None
@@ -146,3 +153,4 @@ def gap(event: dict[str, object]) -> StreamGap | None:
 
 _STREAM_LINE: msgspec.json.Decoder[StreamLine] = msgspec.json.Decoder(StreamLine)
 _EVENT: msgspec.json.Decoder[dict[str, object]] = msgspec.json.Decoder(dict[str, object])
+_LOG_LINE: msgspec.json.Decoder[LogLine | StreamGap] = msgspec.json.Decoder(LogLine | StreamGap)

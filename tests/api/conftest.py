@@ -15,6 +15,7 @@ import trio
 from supervisord_llm.api.listeners import open_listeners
 from supervisord_llm.api.server import serve
 from supervisord_llm.config.schema import ListenConfig
+from supervisord_llm.telemetry.ring import Ring
 from tests.api.fakes import FakeDaemon, FakePool
 
 
@@ -47,7 +48,10 @@ OpenDoor = Callable[..., AbstractAsyncContextManager[Door]]
 
 @pytest.fixture
 def open_door(tmp_path: Path) -> OpenDoor:
-    """Return a context manager that serves; its arguments are those of ``ListenConfig``."""
+    """Return a context manager that serves.
+
+    Its arguments are those of ``ListenConfig``, and how many events the ring holds.
+    """
 
     async def run(
         opened: Door, config: ListenConfig, *, task_status: trio.TaskStatus[None]
@@ -59,9 +63,9 @@ def open_door(tmp_path: Path) -> OpenDoor:
         opened.ended.set()
 
     @asynccontextmanager
-    async def door(**listen: Any) -> AsyncIterator[Door]:
+    async def door(*, ring_events: int = 1000, **listen: Any) -> AsyncIterator[Door]:
         path = tmp_path / "c.sock"
-        daemon = FakeDaemon()
+        daemon = FakeDaemon(ring=Ring(ring_events))
         config = ListenConfig(address=f"unix:{path}", **listen)
         transport = httpx.AsyncHTTPTransport(uds=str(path))
         async with (

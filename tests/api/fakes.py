@@ -28,6 +28,7 @@ from supervisord_llm.core.words import (
 from supervisord_llm.errors import NotFound, Refused
 from supervisord_llm.events import Event
 from supervisord_llm.runtime.clock import Clock
+from supervisord_llm.runtime.log_book import LogBook
 from supervisord_llm.runtime.mailbox import Mailbox
 from supervisord_llm.runtime.request import Request, RequestSpec, RequestStream
 from supervisord_llm.runtime.supervisor import Supervisor
@@ -61,15 +62,29 @@ class FakeSlot:
     next_start_at: float | None = None
     last_exit: SimpleNamespace | None = None
     usage: SimpleNamespace | None = None
-    reloads: int = 0
+    logs: LogBook = field(default_factory=LogBook)
+    told: list[str] = field(default_factory=list)
+    """What the slot was told to do."""
     refusal: Refused | None = None
 
     def reload(self) -> None:
-        """Count, or refuse."""
+        """Note it, or refuse."""
+        self._take("reload", SlotState.DRAINING)
+
+    def quarantine(self) -> None:
+        """Note it, or refuse."""
+        self._take("quarantine", SlotState.QUARANTINED)
+
+    def resume(self) -> None:
+        """Note it, or refuse."""
+        self._take("resume", SlotState.STARTING)
+        self.generation += 1
+
+    def _take(self, verb: str, state: SlotState) -> None:
         if self.refusal is not None:
             raise self.refusal
-        self.reloads += 1
-        self.state = SlotState.DRAINING
+        self.told.append(verb)
+        self.state = state
 
 
 class FakePool:
@@ -162,21 +177,25 @@ class FakeDaemon:
             ring=self.ring,
             consumers=[self.totals, lambda _seq, event: self.events.append(event)],
         )
-        self.requests: dict[RequestId, Request] = {}
+        self.accepted: dict[RequestId, Request] = {}
         self.pool = FakePool("smollm", self)
         self.pools = {"smollm": self.pool}
         self.slots = {slot.name: slot for slot in self.pool.slots}
 
+    def requests(self) -> list[Request]:
+        """Return every request, in the order of their acceptance."""
+        return list(self.accepted.values())
+
     def find_request(self, id_: RequestId) -> Request:
         """Return an accepted request."""
-        if id_ not in self.requests:
+        if id_ not in self.accepted:
             raise NotFound(f"cannot find request {id_!r}; it may be too long ago", param="id")
-        return self.requests[id_]
+        return self.accepted[id_]
 
     def new_request(self, pool: FakePool, spec: RequestSpec) -> Request:
         """Make a request in the queue."""
         request = Request(
-            f"req_{len(self.requests) + 1}",
+            f"req_{len(self.accepted) + 1}",
             pool.name,
             spec,
             owner=pool,
@@ -185,7 +204,7 @@ class FakeDaemon:
             publish=self.log.publish,
             turn=Turn(),
         )
-        self.requests[request.id] = request
+        self.accepted[request.id] = request
         return request
 
     def front(self) -> Front:

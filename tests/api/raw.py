@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 import trio
 
 GENERATE = b'{"pool": "smollm", "prompt": "Hello"}'
@@ -39,3 +43,22 @@ async def read_to_end(stream: trio.abc.ReceiveStream) -> bytes:
         except trio.BrokenResourceError:
             pass
     return bytes(got)
+
+
+async def stream_lines(
+    stream: trio.abc.ReceiveStream, is_last: Callable[[dict[str, Any]], bool]
+) -> list[dict[str, Any]]:
+    """Read the chunks of an NDJSON reply until a line is the last one that is wanted."""
+    rest, found = b"", []
+    with trio.fail_after(10):
+        while True:
+            piece = await stream.receive_some()
+            assert piece, "the connection ended"
+            *complete, rest = (rest + piece).split(b"\n")
+            # Between the lines are the lengths of the chunks; a line is cut by none of them.
+            objects = [json.loads(line) for line in complete if line.startswith(b"{")]
+            for number, line in enumerate(objects, 1):
+                found.append(line)
+                if is_last(line):
+                    assert number == len(objects), "more came than was wanted"
+                    return found

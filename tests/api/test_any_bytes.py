@@ -67,7 +67,7 @@ async def test_any_bytes_are_survived(open_door: OpenDoor, script: list[bytes], 
         door.close()
         with trio.fail_after(5):
             await door.ended.wait()
-            for request in door.daemon.requests.values():
+            for request in door.daemon.requests():
                 await request.wait_finished()
     assert not [event for event in door.daemon.events if isinstance(event, DaemonError)]
 

@@ -110,15 +110,20 @@ async def test_what_does_not_exist_is_not_found(door: Door, path: str, param: st
     assert not door.daemon.events
 
 
-async def test_reload_is_taken_and_told(door: Door) -> None:
-    """202 says which generation will be replaced; the event says who asked."""
-    reply = await door.http.post("/api/v1/workers/smollm.1/reload")
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [("reload", "draining"), ("quarantine", "quarantined"), ("resume", "starting")],
+)
+async def test_a_command_is_taken_and_told(door: Door, verb: str, state: str) -> None:
+    """202 says which generation it found and what the slot does now; the event says who asked."""
+    reply = await door.http.post(f"/api/v1/workers/smollm.1/{verb}")
     assert 202 == reply.status_code
-    assert {"slot": "smollm.1", "state": "draining", "generation": 1} == reply.json()
-    assert 1 == door.pool.slots[1].reloads
-    assert ("reload", "smollm.1", "accepted") == operation(door)
+    assert {"slot": "smollm.1", "state": state, "generation": 1} == reply.json()
+    assert [verb] == door.pool.slots[1].told
+    assert (verb, "smollm.1", "accepted") == operation(door)
 
 
+@pytest.mark.parametrize("verb", ["reload", "quarantine", "resume"])
 @pytest.mark.parametrize(
     ("slot", "body", "status", "result"),
     [
@@ -127,14 +132,14 @@ async def test_reload_is_taken_and_told(door: Door) -> None:
         ("smollm.1", b'{"force": true}', 400, "invalid_request"),
     ],
 )
-async def test_a_refused_reload_is_told_too(
-    door: Door, slot: str, body: bytes, status: int, result: str
+async def test_a_refused_command_is_told_too(
+    door: Door, verb: str, slot: str, body: bytes, status: int, result: str
 ) -> None:
     """The event's result is the code of the reply, and there is only that one event."""
     door.pool.slots[1].refusal = Refused(RejectReason.SHUTTING_DOWN, "cannot reload now")
-    reply = await door.http.post(f"/api/v1/workers/{slot}/reload", content=body)
+    reply = await door.http.post(f"/api/v1/workers/{slot}/{verb}", content=body)
     assert (status, result) == (reply.status_code, reply.json()["error"]["code"])
-    assert ("reload", slot, result) == operation(door)
+    assert (verb, slot, result) == operation(door)
     assert 1 == len(door.daemon.events)
 
 
@@ -145,7 +150,26 @@ async def test_a_command_that_breaks_off_is_not_carried_out(door: Door) -> None:
         await stream.send_all(head + b"\r\n{")
     await door.daemon.wait_event(ControlOperation)
     assert ("reload", "smollm.1", "client_gone") == operation(door)
-    assert 0 == door.pool.slots[1].reloads
+    assert [] == door.pool.slots[1].told
+
+
+async def test_requests_are_listed_with_their_places_in_the_queue(door: Door) -> None:
+    """Those that wait are numbered; the others have no position; each is as by its own route."""
+    running, over, *_ = [
+        door.daemon.new_request(door.pool, RequestSpec(prompt="x")) for _ in "1234"
+    ]
+    for request in (running, over):
+        door.pool.assign(request)
+    door.pool.complete(over)
+    listed = (await get(door, "/api/v1/requests"))["requests"]
+    assert [
+        ("req_1", "dispatched", None, None),
+        ("req_2", "finished", None, "completed"),
+        ("req_3", "queued", 1, None),
+        ("req_4", "queued", 2, None),
+    ] == [(each["id"], each["state"], each["position"], each["outcome"]) for each in listed]
+    alone = [await get(door, f"/api/v1/requests/{each['id']}") for each in listed]
+    assert [without_time(each) for each in listed] == [without_time(each) for each in alone]
 
 
 async def test_cancelling_a_queued_request(door: Door) -> None:
@@ -234,6 +258,11 @@ async def test_a_command_works_over_a_half_closed_connection(door: Door) -> None
         await stream.send_all(post("/api/v1/requests/req_1/cancel", b""))
         await stream.send_eof()
         await read_until(stream, b"cancelling")
+
+
+def without_time(info: dict[str, Any]) -> dict[str, Any]:
+    """Return what does not change from one moment to the next."""
+    return {key: value for key, value in info.items() if key != "timings"}
 
 
 def deaf_request(door: Door) -> Any:

@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import trio
+import trio.testing
 
-from supervisord_llm.events import DaemonReady, WorkerResumed
-from tests.api.conftest import Door
-from tests.api.raw import get, read_until
+from supervisord_llm.events import DaemonReady, HttpRefused, WorkerResumed
+from tests.api.conftest import Door, OpenDoor
+from tests.api.raw import get, read_until, stream_lines
 
 
 def publish(door: Door, count: int) -> None:
@@ -78,8 +79,81 @@ async def test_a_follower_that_leaves_costs_nothing_more(door: Door) -> None:
     await wait_followers(door, 0)
 
 
+async def fill(door: Door) -> None:
+    """Publish until the follower is stuck in a send, never so much at once that it loses any."""
+    bulky = DaemonReady(pools=["p" * 1000])
+    while True:
+        for _ in range(40):
+            door.daemon.log.publish(bulky)
+        await trio.testing.wait_all_tasks_blocked()
+        if not followers(door):
+            return
+
+
+async def test_a_slow_follower_is_told_once_what_it_missed(open_door: OpenDoor) -> None:
+    """One gap with the right range, and every other event exactly once, in order."""
+    async with open_door(ring_events=50) as door, await door.connect() as stream:
+        await stream.send_all(get("/api/v1/events?follow=true"))
+        await read_until(stream, b"stream.opened")
+        await fill(door)
+        publish(door, 200)
+        last = door.daemon.ring.last_seq
+        got = await stream_lines(stream, lambda line: line.get("seq") == last)
+        publish(door, 1)
+        got += await stream_lines(stream, lambda line: line.get("seq") == last + 1)
+    [gap] = [line for line in got if line["event"] == "stream.gap"]
+    # What was in the send is not lost; what the ring still has is not either.
+    assert last - 50 == gap["last"]
+    seqs = [line["seq"] for line in got if line is not gap]
+    assert seqs == [*range(seqs[0], gap["first"]), *range(gap["last"] + 1, last + 2)]
+    assert gap == got[gap["first"] - seqs[0]]
+
+
+async def test_a_follower_that_does_not_read_is_shed(open_door: OpenDoor) -> None:
+    """Within send_timeout, with one event; another follower misses nothing."""
+    async with (
+        open_door(ring_events=50, send_timeout=0.3) as door,
+        await door.connect() as lazy,
+        await door.connect() as good,
+    ):
+        await lazy.send_all(get("/api/v1/events?follow=true"))
+        await read_until(lazy, b"stream.opened")
+        await fill(door)
+        since = door.daemon.ring.last_seq
+        await good.send_all(get(f"/api/v1/events?follow=true&since={since}"))
+        await read_until(good, b"stream.opened")
+        refused = await door.daemon.wait_event(HttpRefused)
+        publish(door, 1)
+        got = await stream_lines(good, lambda line: line["event"] == "daemon.ready")
+        await wait_followers(door, 1)
+    assert (0, "a client that did not read for listen.send_timeout") == (
+        refused.status,
+        refused.reason,
+    )
+    assert ["http.refused", "daemon.ready"] == [line["event"] for line in got]
+
+
+async def test_a_follower_that_does_not_read_does_not_delay_the_end(open_door: OpenDoor) -> None:
+    """Its connection is cut although its send would have had an hour."""
+    async with (
+        open_door(ring_events=50, send_timeout=3600.0) as door,
+        await door.connect() as lazy,
+    ):
+        await lazy.send_all(get("/api/v1/events?follow=true"))
+        await read_until(lazy, b"stream.opened")
+        await fill(door)
+        door.close()
+        with trio.fail_after(10):
+            await door.ended.wait()
+
+
+def followers(door: Door) -> int:
+    """How many followers wait for the next event."""
+    return door.daemon.ring._waiting.statistics().tasks_waiting
+
+
 async def wait_followers(door: Door, count: int) -> None:
     """Wait until so many followers wait for the next event."""
     with trio.fail_after(5):
-        while count != door.daemon.ring._waiting.statistics().tasks_waiting:
+        while count != followers(door):
             await trio.lowlevel.checkpoint()

@@ -290,7 +290,7 @@ async def test_a_request_and_a_half_close_in_one_write_are_cancelled(door: Door)
         await stream.send_all(post("/api/v1/generate", GENERATE))
         await stream.send_eof()
         await read_to_end(stream)
-    for request in door.daemon.requests.values():
+    for request in door.daemon.requests():
         with trio.fail_after(5):
             record = await request.wait_finished()
         assert Outcome.CANCELLED == record.outcome
@@ -320,4 +320,4 @@ async def test_an_idle_connection_after_a_stream_still_times_out(open_door: Open
 
 
 def _all(door: Door) -> list[Any]:
-    return list(door.daemon.requests.values())
+    return door.daemon.requests()

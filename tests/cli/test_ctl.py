@@ -10,12 +10,24 @@ from click.testing import CliRunner
 
 from supervisord_llm import __version__
 from supervisord_llm.cli.ctl import cli
-from supervisord_llm.schema import Workers
+from supervisord_llm.schema import Requests, Workers
 from tests.cli.command import ARGV, Done, environment, happens, llmctl, started
 from tests.client import replies
 from tests.client.fake_daemon import Exchange, FakeDaemon
 
-COMMANDS = ["cancel", "events", "generate", "pools", "reload", "status", "workers"]
+COMMANDS = [
+    "cancel",
+    "events",
+    "generate",
+    "logs",
+    "pools",
+    "quarantine",
+    "reload",
+    "requests",
+    "resume",
+    "status",
+    "workers",
+]
 
 START = 'start it with "make run" or "supervisord-llm run --config FILE", or give --socket'
 
@@ -55,6 +67,10 @@ def test_every_command_has_examples(command: str) -> None:
         ["generate", "x"],
         ["cancel", "req_1"],
         ["reload", "smollm.0", "--wait"],
+        ["requests", "--json"],
+        ["quarantine", "smollm.0"],
+        ["resume", "smollm.0"],
+        ["logs", "smollm.0", "-f"],
         ["events", "-f", "--json"],
     ],
 )
@@ -137,6 +153,10 @@ async def test_ctrl_c_is_an_interruption(daemon: FakeDaemon) -> None:
         (["llmctl", "reload", ""], ["smollm.0", "smollm.1"]),
         (["llmctl", "reload", "smollm.1"], ["smollm.1"]),
         (["llmctl", "generate", "--pool", ""], ["smollm"]),
+        (["llmctl", "quarantine", ""], ["smollm.0", "smollm.1"]),
+        (["llmctl", "resume", "smollm.1"], ["smollm.1"]),
+        (["llmctl", "logs", "-f", ""], ["smollm.0", "smollm.1"]),
+        (["llmctl", "cancel", ""], [replies.ID]),
         (["llmctl", "c"], ["cancel"]),
     ],
 )
@@ -147,6 +167,8 @@ async def test_the_shell_completes_names(
     workers = [replies.worker("smollm.0"), replies.worker("smollm.1")]
     daemon.answer("GET /api/v1/workers", Workers(workers=workers))
     daemon.answer("GET /api/v1/status", replies.STATUS)
+    over = replies.request(id="req_over")
+    daemon.answer("GET /api/v1/requests", Requests(requests=[over, replies.cancelling()]))
 
     done = await complete(daemon.socket, typed)
 

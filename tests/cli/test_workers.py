@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from supervisord_llm.core.words import Dialect, SlotState, TeardownStage
-from supervisord_llm.schema import LastExit, Memory, ReloadReply, WorkerInfo, Workers
+from supervisord_llm.schema import LastExit, Memory, Workers
 from tests.cli.command import at_terminal, llmctl
 from tests.client import replies
-from tests.client.fake_daemon import Exchange, FakeDaemon
+from tests.client.fake_daemon import FakeDaemon
 
 EXIT = LastExit(
     exit="signal:SIGKILL",
@@ -16,7 +15,6 @@ EXIT = LastExit(
     generation=2,
     last_lines=["out of memory"],
 )
-RELOADED = ReloadReply(slot="smollm.0", state=SlotState.DRAINING, generation=3)
 
 
 async def test_workers_say_what_they_do_and_why(daemon: FakeDaemon) -> None:
@@ -98,74 +96,35 @@ async def test_workers_in_json_are_as_the_daemon_said(daemon: FakeDaemon) -> Non
     assert answer == msgspec.json.decode(done.out, type=Workers)
 
 
-async def test_reload_returns_at_once(daemon: FakeDaemon) -> None:
-    """Without --wait it tells only that it has begun."""
-    daemon.answer("POST /api/v1/workers/smollm.0/reload", RELOADED, status=202)
-
-    done = await llmctl(daemon.socket, "reload", "smollm.0")
-
-    assert (0, "smollm.0 draining: generation 3 is replaced\n", "") == (
-        done.code,
-        done.out,
-        done.err,
+async def test_a_parked_slot_says_why_and_what_to_do(daemon: FakeDaemon) -> None:
+    """The table stays a table; the last words of the worker are beside it, and command nothing."""
+    exit_ = LastExit(
+        exit="exit:1",
+        reason="unexpected_exit",
+        at="2026-05-04T03:02:01.000000Z",
+        generation=6,
+        last_lines=["loading", "cannot load model 'x.gguf'\x1b[2J"],
     )
-    assert ["POST /api/v1/workers/smollm.0/reload"] == daemon.asked
-
-
-def on_the_way(daemon: FakeDaemon, *workers: WorkerInfo) -> None:
-    """Let the slot be in these states, one after the other, and stay in the last."""
-    answers = list(workers)
-
-    async def worker(exchange: Exchange) -> None:
-        await exchange.reply(answers.pop(0) if len(answers) > 1 else answers[0])
-
-    daemon.answer("POST /api/v1/workers/smollm.0/reload", RELOADED, status=202)
-    daemon.on("GET /api/v1/workers/smollm.0", worker)
-
-
-async def test_reload_can_wait_for_the_next_generation(daemon: FakeDaemon) -> None:
-    """The old generation's readiness is not mistaken for the new one's."""
-    on_the_way(
-        daemon,
-        replies.worker(state=SlotState.CANCELLING),
-        replies.worker(state=SlotState.DRAINING),
-        replies.worker(state=SlotState.STARTING, generation=4),
-        replies.worker(generation=4),
+    parked = replies.worker(
+        state=SlotState.PARKED,
+        pid=None,
+        generation=6,
+        memory=None,
+        reason="unexpected_exit",
+        last_exit=exit_,
     )
+    busy = replies.worker("smollm.1", last_exit=EXIT)
+    daemon.answer("GET /api/v1/workers", Workers(workers=[parked, busy]))
 
-    done = await llmctl(daemon.socket, "reload", "smollm.0", "--wait")
+    done = await llmctl(daemon.socket, "workers")
 
-    assert (0, "smollm.0 ready: generation 4\n") == (done.code, done.out)
+    assert (0, 3) == (done.code, done.out.count("\n"))
     assert [
-        "smollm.0 cancelling",
-        "smollm.0 draining",
-        "smollm.0 starting",
+        "",
+        (
+            "smollm.0 is parked (unexpected_exit, generation 6 ended with exit:1); mend the cause, "
+            'then run "llmctl resume smollm.0"'
+        ),
+        "    | loading",
+        "    | cannot load model 'x.gguf'␛[2J",
     ] == done.err.splitlines()
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-async def test_reload_fails_when_the_slot_stays_down(daemon: FakeDaemon, as_json: bool) -> None:
-    """A parked slot needs an operator, who is told why and where to look."""
-    parked = replies.worker(state=SlotState.PARKED, generation=9, pid=None, reason="exit:1")
-    on_the_way(daemon, parked)
-
-    options = ["--json"] if as_json else []
-    done = await llmctl(daemon.socket, "reload", "smollm.0", "--wait", *options)
-
-    expected = 'llmctl: smollm.0 is parked (exit:1); see "llmctl events" for its last lines\n'
-    assert (1, expected) == (done.code, done.err)
-    if as_json:
-        assert parked == msgspec.json.decode(done.out, type=WorkerInfo)
-
-
-async def test_an_unknown_slot_is_the_daemons_to_refuse(daemon: FakeDaemon) -> None:
-    """Its message is passed on."""
-
-    async def refuse(exchange: Exchange) -> None:
-        await exchange.refuse(404, "not_found", 'cannot find slot "x.9"; see the list of workers')
-
-    daemon.on("POST /api/v1/workers/x.9/reload", refuse)
-
-    done = await llmctl(daemon.socket, "reload", "x.9")
-
-    assert (1, 'llmctl: cannot find slot "x.9"; see the list of workers\n') == (done.code, done.err)

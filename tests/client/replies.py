@@ -127,6 +127,7 @@ def request(**changes: object) -> RequestInfo:
         "id": ID,
         "pool": "smollm",
         "state": RequestState.FINISHED,
+        "position": None,
         "worker": "smollm.0",
         "generation": 3,
         "attempt": 1,

@@ -19,7 +19,17 @@ from supervisord_llm.client import (
     UnreadableReply,
 )
 from supervisord_llm.core.words import Outcome, Resolution, SlotState
-from supervisord_llm.schema import GenerateRequest, Message, Pools, ReloadReply, Token, Workers
+from supervisord_llm.schema import (
+    GenerateRequest,
+    LogLine,
+    Message,
+    Pools,
+    Requests,
+    SlotReply,
+    StreamGap,
+    Token,
+    Workers,
+)
 from tests.client import replies
 from tests.client.fake_daemon import Exchange, FakeDaemon, fake_daemon
 
@@ -42,14 +52,17 @@ async def read_all(client: Client) -> None:
 
 async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) -> None:
     """Each route has a method that returns the Struct of its reply."""
-    reloaded = ReloadReply(slot="smollm.0", state=SlotState.DRAINING, generation=3)
+    reloaded = SlotReply(slot="smollm.0", state=SlotState.DRAINING, generation=3)
     worker = replies.worker()
     daemon.answer("GET /api/v1/status", replies.STATUS)
     daemon.answer("GET /api/v1/pools", Pools(pools=[replies.POOL]))
     daemon.answer("GET /api/v1/pools/smollm", replies.POOL)
     daemon.answer("GET /api/v1/workers", Workers(workers=[worker]))
     daemon.answer("GET /api/v1/workers/smollm.0", worker)
-    daemon.answer("POST /api/v1/workers/smollm.0/reload", reloaded, status=202)
+    for verb in ("reload", "quarantine", "resume"):
+        daemon.answer(f"POST /api/v1/workers/smollm.0/{verb}", reloaded, status=202)
+    requests = Requests(requests=[replies.request(), replies.cancelling()])
+    daemon.answer("GET /api/v1/requests", requests)
     daemon.answer(f"GET /api/v1/requests/{replies.ID}", replies.request())
     daemon.answer(f"POST /api/v1/requests/{replies.ID}/cancel", replies.cancelling(), status=202)
 
@@ -60,11 +73,35 @@ async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) ->
         assert Workers(workers=[worker]) == await client.workers()
         assert worker == await client.worker("smollm.0")
         assert reloaded == await client.reload("smollm.0")
+        assert reloaded == await client.quarantine("smollm.0")
+        assert reloaded == await client.resume("smollm.0")
+        assert requests == await client.requests()
         assert replies.request() == await client.request(replies.ID)
         assert replies.cancelling() == await client.cancel(replies.ID)
         await client.cancel(replies.ID, wait=True)
 
     assert f"POST /api/v1/requests/{replies.ID}/cancel?wait=true" == daemon.asked[-1]
+
+
+async def test_a_log_comes_as_lines_and_gaps(daemon: FakeDaemon) -> None:
+    """The options become the query; a line that is neither is not the control API's."""
+    line = LogLine(number=7, at="2026-05-04T03:02:01Z", generation=3, text="loading")
+    gap = StreamGap(first=1, last=6)
+
+    async def logs(exchange: Exchange) -> None:
+        await exchange.begin(gap, line)
+        await exchange.end(b'{"event":"token","text":"x"}\n')
+
+    daemon.on("GET /api/v1/workers/smollm.0/logs", logs)
+    async with (
+        Client(daemon.socket) as client,
+        client.logs("smollm.0", follow=True, lines=0) as stream,
+    ):
+        assert [gap, line] == [await anext(stream), await anext(stream)]
+        with pytest.raises(UnreadableReply):
+            await anext(stream)
+
+    assert ["GET /api/v1/workers/smollm.0/logs?follow=true&lines=0"] == daemon.asked
 
 
 async def test_a_newer_daemon_may_say_more(daemon: FakeDaemon) -> None:
