@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import trio
 
-from supervisord_llm.api.front import Front
-from supervisord_llm.api.listeners import open_listeners
-from supervisord_llm.api.server import serve
-from supervisord_llm.client import ApiError, Client, GenerateStream
-from supervisord_llm.config.launch import slot_launches
-from supervisord_llm.config.load import load
+from supervisord_llm.client import ApiError
 from supervisord_llm.core.words import (
     CancelledBy,
     FailureReason,
@@ -30,125 +20,15 @@ from supervisord_llm.core.words import (
 )
 from supervisord_llm.events import (
     CancelSettled,
-    Event,
     RequestAccepted,
     RequestFinished,
     WorkerQuarantined,
     WorkerReady,
 )
-from supervisord_llm.host.leftovers import WorkerRecords
-from supervisord_llm.runtime.records import RecordKeeper
-from supervisord_llm.runtime.supervisor import Supervisor
-from supervisord_llm.schema import Finished, GenerateRequest, Message, Started, Token
-from supervisord_llm.telemetry.log import EventLog
-from supervisord_llm.telemetry.ring import Ring
-from supervisord_llm.telemetry.totals import Totals
+from supervisord_llm.schema import GenerateRequest, Message, Started, Token
+from tests.api.house import ask, house, next_of, read
 from tests.api.raw import post, read_until
-from tests.harness import QUICK, SCRIPTS, SECONDS, write_config
-
-E = TypeVar("E", bound=Event)
-T = TypeVar("T")
-
-
-@dataclass
-class House:
-    """A supervisor and its front in this process, the socket, and the events."""
-
-    supervisor: Supervisor
-    ring: Ring
-    events: list[Event]
-    socket: Path
-    client: Client
-
-    def all(self, kind: type[E]) -> list[E]:
-        """The events of a kind so far."""
-        return [event for event in self.events if isinstance(event, kind)]
-
-    async def wait(self, kind: type[E], count: int = 1) -> E:
-        """Wait until ``count`` events of a kind were published; the last of them."""
-        with trio.fail_after(SECONDS):
-            while len(found := self.all(kind)) < count:
-                await self.ring.wait_appended()
-        return found[count - 1]
-
-    async def wait_serving(self, count: int) -> None:
-        """Wait until so many slots are ready."""
-        with trio.fail_after(SECONDS):
-            while count != sum(
-                slot.state is SlotState.READY for slot in self.supervisor.slots.values()
-            ):
-                await self.ring.wait_appended()
-
-
-@asynccontextmanager
-async def house(
-    folder: Path, options: str = "", *, workers: int = 1, settings: str = QUICK, ready: bool = True
-) -> AsyncIterator[House]:
-    """Serve one pool ``sim``; at the end it is stopped in the daemon's order, in a hurry."""
-    loaded = load(write_config(folder, options, workers=workers, settings=settings), os.environ)
-    plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
-    events: list[Event] = []
-    ring, totals = Ring(loaded.config.log.ring_events), Totals()
-    log = EventLog(
-        boot="boot-1", ring=ring, consumers=[totals, lambda _, event: events.append(event)]
-    )
-    with (
-        WorkerRecords(folder / "state") as records,
-        open_listeners(loaded.config.listen) as listeners,
-    ):
-        supervisor = Supervisor(
-            loaded.config,
-            list(plan.launches.values()),
-            boot="boot-1",
-            publish=log.publish,
-            records=RecordKeeper(records, log.publish),
-            launcher=SCRIPTS / "sllm-launch",
-            sweep=False,
-        )
-        front = Front(
-            supervisor=supervisor,
-            ring=ring,
-            totals=totals,
-            publish=log.publish,
-            live=lambda: True,
-            config=loaded.config,
-            config_path=str(loaded.path),
-            version="1.2.3",
-        )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(serve, front, listeners)
-            await nursery.start(supervisor.run)
-            async with Client(listeners[0].path) as client:
-                made = House(supervisor, ring, events, listeners[0].path, client)
-                if ready:
-                    await made.wait_serving(workers)
-                try:
-                    yield made
-                finally:
-                    hurry = trio.Event()
-                    hurry.set()
-                    # Also when the test failed: its workers are reaped before the next one.
-                    with trio.CancelScope(shield=True), trio.fail_after(SECONDS):
-                        assert await supervisor.stop(hurry)
-            nursery.cancel_scope.cancel()
-
-
-def ask(prompt: str) -> GenerateRequest:
-    """A generation of the pool ``sim``."""
-    return GenerateRequest(pool="sim", prompt=prompt, max_new_tokens=100_000)
-
-
-async def read(stream: GenerateStream) -> tuple[str, Finished]:
-    """Read a stream to its end: the text, and the one finished line."""
-    texts, ends = [], []
-    with trio.fail_after(SECONDS):
-        async for line in stream:
-            if isinstance(line, Token):
-                texts.append(line.text)
-            elif isinstance(line, Finished):
-                ends.append(line)
-    [finished] = ends
-    return "".join(texts), finished
+from tests.harness import QUICK, SECONDS
 
 
 async def test_a_generation_passes_through_unchanged(tmp_path: Path) -> None:
@@ -329,12 +209,3 @@ async def test_many_clients_that_leave_at_any_moment(tmp_path: Path) -> None:
     assert sorted(accepted) == finished
     assert (0, 0) == (status.queued, status.pools[0].in_flight)
     assert not at.all(WorkerQuarantined)
-
-
-async def next_of(stream: GenerateStream, kind: type[T]) -> T:
-    """Read on to the next line of a kind."""
-    with trio.fail_after(SECONDS):
-        async for line in stream:
-            if isinstance(line, kind):
-                return line
-    pytest.fail(f"the stream ended without {kind.__name__}")

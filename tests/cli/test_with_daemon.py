@@ -184,6 +184,27 @@ async def test_reload_replaces_the_worker(socket: Path) -> None:
     assert (0, "sim.0 ready: generation 2\n") == (done.code, done.out)
 
 
+async def test_an_operator_takes_a_worker_out(socket: Path) -> None:
+    """What it works on is seen and cancelled; the slot, its log and its story are still there."""
+    async with started(socket, "generate", "hello sim.stderr=1") as running:
+        await running.read()
+        slot = (await the_busy_worker(socket)).slot
+        listed = await llmctl(socket, "requests")
+        taken = await llmctl(socket, "quarantine", slot)
+        done = await running.wait()
+    await wait_event(socket, "worker.ready", worker=slot, generation=2)
+    resumed = await llmctl(socket, "resume", slot)
+    log = await llmctl(socket, "logs", slot)
+
+    [row] = listed.out.splitlines()[1:]
+    assert ["sim", "streaming", slot] == [row.split()[index] for index in (1, 2, 4)]
+    assert (0, f"{slot} quarantined: generation 1 is torn down\n") == (taken.code, taken.out)
+    assert 1 == done.code
+    assert done.err.startswith("llmctl: cancelled by operator after ")
+    assert (0, f"{slot} ready: resumed\n") == (resumed.code, resumed.out)
+    assert f" {slot}/1 " in log.out
+
+
 async def test_following_events_ends_with_the_daemon(tmp_path: Path) -> None:
     """The follower sees the shutdown to its end, and is told that there is no more."""
     config = write_config(tmp_path, workers=1)

@@ -1,0 +1,153 @@
+"""The HTTP front over the real runtime in this process, with sim workers behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import trio
+
+from supervisord_llm.api.front import Front
+from supervisord_llm.api.listeners import open_listeners
+from supervisord_llm.api.server import serve
+from supervisord_llm.client import Client, GenerateStream
+from supervisord_llm.config.launch import slot_launches
+from supervisord_llm.config.load import load
+from supervisord_llm.core.words import SlotState
+from supervisord_llm.events import Event
+from supervisord_llm.host.leftovers import WorkerRecords
+from supervisord_llm.runtime.records import RecordKeeper
+from supervisord_llm.runtime.supervisor import Supervisor
+from supervisord_llm.schema import Finished, GenerateRequest, Token
+from supervisord_llm.telemetry.log import EventLog
+from supervisord_llm.telemetry.ring import Ring
+from supervisord_llm.telemetry.totals import Totals
+from tests.harness import QUICK, SCRIPTS, SECONDS, write_command
+
+E = TypeVar("E", bound=Event)
+T = TypeVar("T")
+
+
+@dataclass
+class House:
+    """A supervisor and its front in this process, the socket, and the events."""
+
+    supervisor: Supervisor
+    ring: Ring
+    events: list[Event]
+    socket: Path
+    client: Client
+
+    def all(self, kind: type[E]) -> list[E]:
+        """The events of a kind so far."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def wait(self, kind: type[E], count: int = 1) -> E:
+        """Wait until ``count`` events of a kind were published; the last of them."""
+        with trio.fail_after(SECONDS):
+            while len(found := self.all(kind)) < count:
+                await self.ring.wait_appended()
+        return found[count - 1]
+
+    async def wait_serving(self, count: int) -> None:
+        """Wait until so many slots are ready."""
+        with trio.fail_after(SECONDS):
+            while count != sum(
+                slot.state is SlotState.READY for slot in self.supervisor.slots.values()
+            ):
+                await self.ring.wait_appended()
+
+
+@asynccontextmanager
+async def house(
+    folder: Path,
+    options: str = "",
+    *,
+    workers: int = 1,
+    settings: str = QUICK,
+    ready: bool = True,
+    command: Sequence[str] = (),
+) -> AsyncIterator[House]:
+    """Serve one pool ``sim``; at the end it is stopped in the daemon's order, in a hurry.
+
+    Its workers are the sim worker with ``options``, or any other ``command``.
+    """
+    argv = command or ["sllm-sim-worker", *options.split()]
+    loaded = load(write_command(folder, argv, workers, settings), os.environ)
+    plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
+    events: list[Event] = []
+    ring, totals = Ring(loaded.config.log.ring_events), Totals()
+    log = EventLog(
+        boot="boot-1", ring=ring, consumers=[totals, lambda _, event: events.append(event)]
+    )
+    with (
+        WorkerRecords(folder / "state") as records,
+        open_listeners(loaded.config.listen) as listeners,
+    ):
+        supervisor = Supervisor(
+            loaded.config,
+            list(plan.launches.values()),
+            boot="boot-1",
+            publish=log.publish,
+            records=RecordKeeper(records, log.publish),
+            launcher=SCRIPTS / "sllm-launch",
+            sweep=False,
+        )
+        front = Front(
+            supervisor=supervisor,
+            ring=ring,
+            totals=totals,
+            publish=log.publish,
+            live=lambda: True,
+            config=loaded.config,
+            config_path=str(loaded.path),
+            version="1.2.3",
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve, front, listeners)
+            await nursery.start(supervisor.run)
+            async with Client(listeners[0].path) as client:
+                made = House(supervisor, ring, events, listeners[0].path, client)
+                if ready:
+                    await made.wait_serving(workers)
+                try:
+                    yield made
+                finally:
+                    hurry = trio.Event()
+                    hurry.set()
+                    # Also when the test failed: its workers are reaped before the next one.
+                    with trio.CancelScope(shield=True), trio.fail_after(SECONDS):
+                        assert await supervisor.stop(hurry)
+            nursery.cancel_scope.cancel()
+
+
+def ask(prompt: str) -> GenerateRequest:
+    """A generation of the pool ``sim``."""
+    return GenerateRequest(pool="sim", prompt=prompt, max_new_tokens=100_000)
+
+
+async def read(stream: GenerateStream) -> tuple[str, Finished]:
+    """Read a stream to its end: the text, and the one finished line."""
+    texts, ends = [], []
+    with trio.fail_after(SECONDS):
+        async for line in stream:
+            if isinstance(line, Token):
+                texts.append(line.text)
+            elif isinstance(line, Finished):
+                ends.append(line)
+    [finished] = ends
+    return "".join(texts), finished
+
+
+async def next_of(stream: GenerateStream, kind: type[T]) -> T:
+    """Read on to the next line of a kind."""
+    with trio.fail_after(SECONDS):
+        async for line in stream:
+            if isinstance(line, kind):
+                return line
+    pytest.fail(f"the stream ended without {kind.__name__}")
