@@ -12,7 +12,7 @@ NATIVE_FILES = find native \( -name '*.hpp' -o -name '*.cpp' \) -print0
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-.PHONY: help build run test test-native test-python lint format lock clean distclean
+.PHONY: help build run test test-native test-python bench lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ test-native: build
 test-python: build $(VENV)/.dev
 	@$(BIN)/python -m tools.mutate_tables
 	@$(BIN)/python -m pytest --numprocesses auto
+
+bench: build ## measure against floors (about half an hour, or BENCH=--quick): a table, and JSON in build/bench
+	@$(BIN)/python -m bench $(BENCH)
 
 lint: $(VENV)/.dev ## check style, types and formatting of Python and C++
 	@$(BIN)/ruff check .

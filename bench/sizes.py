@@ -1,0 +1,47 @@
+"""How much is measured: enough for stable medians, or a quick look."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of tokens, samples and repetitions; durations in seconds."""
+
+    repeats: int
+    """How often floor and daemon take turns, where one turn gives one figure."""
+    saturated_tokens: int
+    """Tokens of one turn, over all streams."""
+    paced_seconds: float
+    """How long one turn streams."""
+    first_tokens: int
+    decode_cancels: int
+    prefill_cancels: int
+    stopped_cancels: int
+    starts: int
+    idle_seconds: float
+
+
+FULL = Sizes(
+    repeats=5,
+    saturated_tokens=1_000_000,
+    paced_seconds=10.0,
+    first_tokens=1000,
+    decode_cancels=1000,
+    prefill_cancels=100,
+    stopped_cancels=20,
+    starts=10,
+    idle_seconds=20.0,
+)
+
+QUICK = Sizes(
+    repeats=3,
+    saturated_tokens=200_000,
+    paced_seconds=3.0,
+    first_tokens=100,
+    decode_cancels=50,
+    prefill_cancels=5,
+    stopped_cancels=3,
+    starts=3,
+    idle_seconds=3.0,
+)
