@@ -116,12 +116,18 @@ class Connection(TCPServer):
         super().__init__(ASGIWrapper(app), config, context, {"peer": peer}, stream)  # type: ignore[arg-type]
         self._refuse = refuse
         self._http = Http1(refuse=refuse, early=self._on_early_bytes)
+        self._task_group = TaskGroup()
 
     async def run(self) -> None:
         """Serve requests until either side closes; everything it started has ended then."""
+        # The server library's own block around a task group does not pass on what its nursery says
+        # at the end: a nursery that is cancelled from within would look like one that failed, and
+        # take every other connection of the listener with it.
+        task_group = self._task_group
         try:
-            async with TaskGroup() as task_group:
-                self._task_group = task_group
+            async with trio.open_nursery() as nursery:
+                task_group._nursery = nursery  # noqa: SLF001 (there is no other way)
+                self._scope = nursery.cancel_scope
                 self.protocol = self._make_protocol(task_group)
                 await self.idle_task.restart(task_group, self._idle_timeout)
                 await self._read_data()
@@ -171,10 +177,4 @@ class Connection(TCPServer):
         if patience.cancelled_caught:
             self._refuse(0, "bytes after a request that was still being answered")
             self.stream.cut()
-            self._nursery().cancel_scope.cancel()
-
-    def _nursery(self) -> trio.Nursery:
-        nursery: trio.Nursery | None = self._task_group._nursery  # noqa: SLF001 (there is no other way)
-        if nursery is None:
-            raise InternalError("a connection's tasks outlived it")
-        return nursery
+            self._scope.cancel()

@@ -87,6 +87,17 @@ async def test_a_pipelined_pair_in_one_write_cuts_the_connection(door: Door) -> 
     assert 0 == refused.status
 
 
+async def test_a_connection_that_is_cut_takes_no_other_with_it(door: Door) -> None:
+    """Others in the middle of a reply go on, and new ones are taken."""
+    async with await door.connect() as other, await door.connect() as stream:
+        await other.send_all(get("/api/v1/events?follow=true"))
+        await read_until(other, b"stream.opened")
+        await stream.send_all(post("/api/v1/generate", GENERATE) + get("/livez"))
+        await read_to_end(stream)
+        await read_until(other, b"http.refused")
+        assert 200 == (await door.http.get("/livez")).status_code
+
+
 async def test_requests_one_after_the_other_share_a_connection(door: Door) -> None:
     """Keep-alive works as long as each request waits for the reply before it."""
     async with await door.connect() as stream:

@@ -12,6 +12,7 @@ import h11
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 
@@ -37,6 +38,7 @@ def test_the_connection_class_has_the_expected_shape() -> None:
         assert inspect.iscoroutinefunction(getattr(TCPServer, name))
     assert ["task_group", "action"] == parameters(TrioSingleTask.restart)
     assert [] == parameters(TrioSingleTask.stop)
+    assert {"_nursery": None}.items() <= vars(TaskGroup()).items()
     assert ["max_requests"] == parameters(WorkerContext.__init__)
 
 
