@@ -14,7 +14,9 @@ from supervisord_llm.errors import InvalidRequest
 T = TypeVar("T")
 
 _PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
-_FIELD = re.compile(r"field `(?P<name>.*?)`")
+_FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*?)`")
+_LONGEST_PATH = 80
+"""Characters of a field's path, which the client makes up, in messages and events."""
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
@@ -26,7 +28,9 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.ValidationError as error:
         raise _invalid_field(str(error)) from None
     except RecursionError:
-        raise InvalidRequest("cannot read the body: it is nested too deeply") from None
+        raise InvalidRequest(
+            "cannot read the body: it is nested too deeply; send a flatter one"
+        ) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InvalidRequest(
             f"cannot read the body as JSON: {error}; send one JSON object in UTF-8"
@@ -38,9 +42,14 @@ def _invalid_field(text: str) -> InvalidRequest:
     at = _PATH.search(text)
     path = at["path"] if at else ""
     what = text[: at.start()] if at else text
-    if field := _FIELD.search(what):
+    if field := _FIELD.match(what):
         path = f"{path}.{field['name']}" if path else field["name"]
-    what = what.removeprefix("Object ")
+        missing = field["what"] == "missing required"
+        what = "it is missing; add it" if missing else "there is no such field; leave it out"
+    elif "out of range" in what:
+        what = "its number is too large; send a smaller one"
+    if len(path) > _LONGEST_PATH:
+        path = path[:_LONGEST_PATH] + "…"
     where = f"field {path!r}" if path else "the body"
     return InvalidRequest(f"cannot use {where}: {what[0].lower()}{what[1:]}", param=path or None)
 

@@ -43,6 +43,38 @@ def test_the_offending_field_is_named(body: bytes, param: str) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (b"{}", "cannot use field 'pool': it is missing; add it"),
+        (b'{"pool": "a", "x": 1}', "cannot use field 'x': there is no such field; leave it out"),
+        (b'{"pool": "a", "seed": -1}', "cannot use field 'seed': expected `int` >= 0"),
+        (
+            b'{"pool": "a", "seed": ' + b"9" * 5000 + b"}",
+            "cannot use field 'seed': its number is too large; send a smaller one",
+        ),
+        (
+            b'{"pool": "a", "top_p": 1e999}',
+            "cannot use field 'top_p': its number is too large; send a smaller one",
+        ),
+        (b'{"pool": 1}', "cannot use field 'pool': expected `str`, got `int`"),
+    ],
+)
+def test_the_message_says_what_to_send(body: bytes, message: str) -> None:
+    """In words of this project where msgspec's have no remedy."""
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(body, decoder)
+    assert message == str(caught.value)
+
+
+def test_a_field_of_any_length_is_named_in_a_few_words() -> None:
+    """Its name is the client's to choose, but not what it costs in messages and events."""
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(b'{"pool": "a", "' + b"x" * 1_000_000 + b'": 1}', decoder)
+    assert "x" * 80 + "…" == caught.value.param
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
         (b"", "it is empty; send a JSON object"),
         (b" \n", "it is empty; send a JSON object"),
         (b"[]", "expected `object`, got `array`"),
