@@ -72,13 +72,17 @@ async def house(
     settings: str = QUICK,
     ready: bool = True,
     command: Sequence[str] = (),
+    listen: str = "",
 ) -> AsyncIterator[House]:
     """Serve one pool ``sim``; at the end it is stopped in the daemon's order, in a hurry.
 
-    Its workers are the sim worker with ``options``, or any other ``command``.
+    Its workers are the sim worker with ``options``, or any other ``command``; ``listen`` is more
+    lines for the listener.
     """
     argv = command or ["sllm-sim-worker", *options.split()]
-    loaded = load(write_command(folder, argv, workers, settings), os.environ)
+    path = write_command(folder, argv, workers, settings)
+    path.write_text(path.read_text().replace("[pool.sim]", f"{listen}\n[pool.sim]"))
+    loaded = load(path, os.environ)
     plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
     events: list[Event] = []
     ring, totals = Ring(loaded.config.log.ring_events), Totals()
