@@ -1,48 +1,12 @@
 #include <catch2/catch.hpp>
 
-#include "sllm/generate.hpp"
+#include "bench.hpp"
 #include "sllm/prefill_plan.hpp"
-#include "support.hpp"
 
-using sllm::test::FakeEngine;
+using sllm::test::Bench;
+using sllm::test::cancelled;
 using sllm::test::Json;
-
-namespace {
-
-struct RecordingSeams final : sllm::Seams {
-    std::function<void(bool)> detaching = [](bool) {};
-    std::function<void()> flushed = [] {};
-    void before_detach(bool cancelled) override { detaching(cancelled); }
-    void after_flush() override { flushed(); }
-};
-
-struct Bench {
-    FakeEngine engine;
-    RecordingSeams seams;
-    sllm::CancelController controller{seams};
-    sllm::test::Captured captured;
-    sllm::Progress progress;
-    sllm::GenerateRequest request{.prompt = "one two three", .cancel_id = 1};
-
-    bool run() {
-        sllm::Workbench bench{engine, engine, controller, captured.output(), progress, seams};
-        return sllm::generate(request, bench);
-    }
-
-    Json terminal() {
-        REQUIRE(run());
-        return captured.terminal();
-    }
-
-    void cancel() { controller.deliver(request.cancel_id.value_or(0)); }
-};
-
-bool cancelled(const Json &terminal) {
-    return terminal.value("done", false) && terminal.value("cancelled", false) &&
-           terminal["finish_reason"] == "stop" && !terminal.contains("generated_token_ids");
-}
-
-} // namespace
+using sllm::test::whole;
 
 TEST_CASE("An answer is its tokens and one terminal", "[generate]") {
     Bench bench;
@@ -71,7 +35,7 @@ TEST_CASE("Each request starts from a reset session", "[generate]") {
 
 TEST_CASE("A prompt is read in batches", "[generate]") {
     Bench bench;
-    bench.request.prompt = "a b c d e f g h i";
+    bench.request.prompt = whole("a b c d e f g h i");
     REQUIRE(bench.run());
     CHECK(std::vector<std::size_t>{4, 4, 1} == bench.engine.batches);
 }
@@ -83,7 +47,7 @@ TEST_CASE("A plan cuts any prompt into full batches and a rest", "[generate]") {
             for (std::size_t at = 0; at < size; ++at) {
                 tokens.push_back(static_cast<sllm::Token>(at));
             }
-            sllm::PrefillPlan plan(tokens, batch);
+            sllm::PrefillPlan plan(tokens, 0, batch);
             std::vector<sllm::Token> joined;
             for (auto part = plan.next(); !part.empty(); part = plan.next()) {
                 CHECK((part.size() == batch || plan.done() == size));
@@ -92,6 +56,18 @@ TEST_CASE("A plan cuts any prompt into full batches and a rest", "[generate]") {
             CHECK(tokens == joined);
         }
     }
+}
+
+TEST_CASE("A plan leaves out what is there already", "[generate]") {
+    const std::vector<sllm::Token> tokens{1, 2, 3, 4, 5};
+    sllm::PrefillPlan plan(tokens, 2, 2);
+    CHECK(3 == plan.total());
+    const auto first = plan.next();
+    CHECK(std::vector<sllm::Token>{3, 4} == std::vector<sllm::Token>(first.begin(), first.end()));
+    const auto second = plan.next();
+    CHECK(std::vector<sllm::Token>{5} == std::vector<sllm::Token>(second.begin(), second.end()));
+    CHECK(3 == plan.done());
+    CHECK(plan.next().empty());
 }
 
 TEST_CASE("An answer ends at the tokens asked for", "[generate]") {
@@ -189,9 +165,9 @@ TEST_CASE("A seed is drawn when there is none and one is needed", "[generate]") 
 TEST_CASE("A prompt that cannot be served is refused before the session is touched", "[generate]") {
     Bench bench;
     bench.engine.info.context_length = 3;
-    SECTION("empty") { bench.request.prompt = " "; }
-    SECTION("as long as the context") { bench.request.prompt = "one two three"; }
-    SECTION("untokenizable") { bench.request.prompt = "untokenizable"; }
+    SECTION("empty") { bench.request.prompt = whole(" "); }
+    SECTION("as long as the context") { bench.request.prompt = whole("one two three"); }
+    SECTION("untokenizable") { bench.request.prompt = whole("untokenizable"); }
     bench.cancel();
     const Json terminal = bench.terminal();
     CHECK(terminal["error"].get<std::string>().starts_with("cannot "));
@@ -265,7 +241,7 @@ TEST_CASE("A cancel is obeyed wherever it comes", "[generate]") {
 
 TEST_CASE("A cancel between batches leaves the rest of the prompt", "[generate]") {
     Bench bench;
-    bench.request.prompt = "a b c d e f g h i";
+    bench.request.prompt = whole("a b c d e f g h i");
     bench.engine.stops_prefill = false;
     bench.engine.on_prefill = [&](std::size_t batch) {
         if (batch == 1) {
@@ -382,7 +358,7 @@ TEST_CASE("A cancel that was latched is reported also if the engine fails", "[ge
 
 TEST_CASE("An engine that stops by itself has failed", "[generate]") {
     Bench bench;
-    bench.engine.on_decode = [&](std::size_t) { bench.engine.stop(); };
+    bench.engine.on_decode = [&](std::size_t) { bench.engine.sessions.front()->stop(); };
     CHECK(bench.terminal()["error"].get<std::string>().find("without being asked") !=
           std::string::npos);
 }
@@ -395,7 +371,8 @@ TEST_CASE("When nobody reads, a request ends early and is detached", "[generate]
     bench.engine.answer.assign(50, "x");
     std::size_t steps = 0;
     bench.engine.on_decode = [&](std::size_t) { ++steps; };
-    sllm::Workbench workbench{bench.engine, bench.engine,   bench.controller,
+    sllm::Sessions sessions = sllm::test::sessions_of(bench.engine);
+    sllm::Workbench workbench{bench.engine, sessions,       bench.controller,
                               output,       bench.progress, bench.seams};
     CHECK_FALSE(sllm::generate(bench.request, workbench));
     CHECK(1 == steps);
@@ -404,7 +381,7 @@ TEST_CASE("When nobody reads, a request ends early and is detached", "[generate]
 
 TEST_CASE("Progress tells phase, tokens and beats", "[generate]") {
     Bench bench;
-    bench.request.prompt = "a b c d e f";
+    bench.request.prompt = whole("a b c d e f");
     bench.engine.on_prefill = [&](std::size_t batch) {
         CHECK(sllm::Phase::prefill == bench.progress.phase());
         CHECK(6 == bench.progress.total());

@@ -14,16 +14,16 @@ TEST_CASE("A plain worker says nothing more than that it is ready", "[reply]") {
 
 TEST_CASE("The ready line offers what there is", "[reply]") {
     const sllm::ModelInfo model{"m", 4096, "{{ x }}", "<s>", "</s>", 135, "Q4_1"};
-    CHECK(R"({"ready":true,"max_sessions":1,"max_named_sessions":0,"supports_cancel":true,)"
+    CHECK(R"({"ready":true,"max_sessions":5,"max_named_sessions":4,"supports_cancel":true,)"
           R"("extensions":["ping","model"],"model":{"id":"m","context_length":4096,)"
           R"("chat_template":"{{ x }}","bos_token":"<s>","eos_token":"</s>","parameters":135,)"
-          R"("quantization":"Q4_1"}})" == sllm::ready_line({true, {"ping", "model"}, &model}));
+          R"("quantization":"Q4_1"}})" == sllm::ready_line({4, true, {"ping", "model"}, &model}));
 }
 
 TEST_CASE("What is not known of a model is left out", "[reply]") {
     const sllm::ModelInfo model{.id = "m"};
     CHECK(Json::parse(R"({"id":"m"})") ==
-          Json::parse(sllm::ready_line({false, {"model"}, &model}))["model"]);
+          Json::parse(sllm::ready_line({0, false, {"model"}, &model}))["model"]);
 }
 
 TEST_CASE("A token is one line whatever is in it", "[reply]") {
@@ -35,7 +35,9 @@ TEST_CASE("A token is one line whatever is in it", "[reply]") {
 TEST_CASE("A terminal has all fields of the protocol", "[reply]") {
     sllm::Outcome outcome;
     outcome.prompt_tokens = 10;
-    outcome.prefilled_tokens = 10;
+    outcome.reused_tokens = 4;
+    outcome.prefilled_tokens = 6;
+    outcome.reset_reason = sllm::ResetReason::exact_prefix;
     outcome.completion_tokens = 4;
     outcome.finish_reason = "length";
     outcome.prefill_ms = 100;
@@ -43,9 +45,24 @@ TEST_CASE("A terminal has all fields of the protocol", "[reply]") {
     outcome.total_ms = 110;
     outcome.generated = {1, 2, 3, 4};
     CHECK(R"({"done":true,"prompt_tokens":10,"completion_tokens":4,"finish_reason":"length",)"
-          R"("reused_prompt_tokens":0,"prefilled_prompt_tokens":10,"session_reset_reason":"new",)"
-          R"("prefill_ms":100.0,"decode_ms":8.0,"total_ms":110.0,"prefill_tok_s":100.0,)"
+          R"("reused_prompt_tokens":4,"prefilled_prompt_tokens":6,)"
+          R"("session_reset_reason":"exact_prefix",)"
+          R"("prefill_ms":100.0,"decode_ms":8.0,"total_ms":110.0,"prefill_tok_s":60.0,)"
           R"("decode_tok_s":500.0,"generated_token_ids":[1,2,3,4]})" == sllm::done_line(outcome));
+}
+
+TEST_CASE("Each reason for a reset has the word of the protocol", "[reply]") {
+    using Reason = sllm::ResetReason;
+    const std::pair<Reason, const char *> words[] = {{Reason::new_session, "new"},
+                                                     {Reason::exact_prefix, "exact_prefix"},
+                                                     {Reason::mismatch, "mismatch"},
+                                                     {Reason::dirty, "dirty"},
+                                                     {Reason::equal, "equal"}};
+    for (const auto &[reason, word] : words) {
+        sllm::Outcome outcome;
+        outcome.reset_reason = reason;
+        CHECK(word == Json::parse(sllm::done_line(outcome))["session_reset_reason"]);
+    }
 }
 
 TEST_CASE("A cancelled terminal says so and lists no tokens", "[reply]") {

@@ -10,6 +10,7 @@ using sllm::GenerateRequest;
 using sllm::RefusedRequest;
 using sllm::SessionRequest;
 using sllm::test::Json;
+using sllm::test::whole;
 
 namespace {
 
@@ -36,7 +37,8 @@ RefusedRequest bad(const char *text, bool supports_cancel = true) {
 
 TEST_CASE("A prompt alone has the defaults of the protocol", "[request]") {
     const GenerateRequest request = good(R"({"prompt": "hi"})");
-    CHECK("hi" == request.prompt);
+    CHECK(whole("hi") == request.prompt);
+    CHECK("" == request.session_id);
     CHECK(-1 == request.max_new_tokens);
     CHECK(sllm::Sampling{} == request.sampling);
     CHECK(request.stop.empty());
@@ -46,8 +48,9 @@ TEST_CASE("A prompt alone has the defaults of the protocol", "[request]") {
 TEST_CASE("All fields of a request are read", "[request]") {
     const GenerateRequest request = good(
         R"({"prompt": "p", "max_new_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 40,
-            "seed": 9223372036854775807, "stop": ["a", "b"], "session_id": "",
+            "seed": 9223372036854775807, "stop": ["a", "b"], "session_id": "s",
             "cancel_request_id": 18446744073709551615})");
+    CHECK("s" == request.session_id);
     CHECK(7 == request.max_new_tokens);
     CHECK(sllm::Sampling{0.5, 0.9, 40, 9223372036854775807ULL} == request.sampling);
     CHECK(std::vector<std::string>{"a", "b"} == request.stop);
@@ -75,7 +78,23 @@ TEST_CASE("A value of the wrong type or range is refused and its field named", "
         {R"({"prompt": null})", "prompt"},
         {R"({"prompt": ["a"]})", "prompt"},
         {R"({"prompt": "p", "prompt_segments": [{"text": "a"}]})", "prompt_segments"},
-        {R"({"prompt_segments": [{"text": "a"}]})", "prompt_segments"},
+        {R"({"prompt_segments": []})", "prompt_segments"},
+        {R"({"prompt_segments": "a"})", "prompt_segments"},
+        {R"({"prompt_segments": null})", "prompt_segments"},
+        {R"({"prompt_segments": {"text": "a"}})", "prompt_segments"},
+        {R"({"prompt_segments": ["a"]})", "prompt_segments"},
+        {R"({"prompt_segments": [{}]})", "a segment without text and ids"},
+        {R"({"prompt_segments": [{"text": 1}]})", "text"},
+        {R"({"prompt_segments": [{"text": null}]})", "text"},
+        {R"({"prompt_segments": [{"ids": 1}]})", "ids"},
+        {R"({"prompt_segments": [{"ids": ["1"]}]})", "ids"},
+        {R"({"prompt_segments": [{"ids": [1.0]}]})", "ids"},
+        {R"({"prompt_segments": [{"ids": [-1]}]})", "ids"},
+        {R"({"prompt_segments": [{"ids": [2147483648]}]})", "ids"},
+        {R"({"prompt_segments": [{"ids": [18446744073709551616]}]})", "ids"},
+        {R"({"prompt_segments": [{"ids": [1], "text": 2}]})", "text"},
+        {R"({"prompt_segments": [{"image": {}}]})", "'image'"},
+        {R"({"prompt_segments": [{"text": "a"}, {"ids": [null]}]})", "ids"},
         {R"({"prompt": "p", "max_new_tokens": 1.0})", "max_new_tokens"},
         {R"({"prompt": "p", "max_new_tokens": true})", "max_new_tokens"},
         {R"({"prompt": "p", "max_new_tokens": "1"})", "max_new_tokens"},
@@ -132,7 +151,6 @@ TEST_CASE("A cancel id that was not offered is refused", "[request]") {
 
 TEST_CASE("A refused request tells its cancel id, if that was good", "[request]") {
     CHECK(5 == bad(R"({"prompt": 1, "cancel_request_id": 5})").cancel_id);
-    CHECK(5 == bad(R"({"prompt": "p", "session_id": "a", "cancel_request_id": 5})").cancel_id);
     CHECK(5 == bad(R"({"prompt_segments": [], "cancel_request_id": 5})").cancel_id);
     CHECK_FALSE(bad(R"({"prompt": "p", "cancel_request_id": 5.0})").cancel_id);
 }
@@ -152,21 +170,31 @@ TEST_CASE("Deep and long values are refused without quoting them", "[request]") 
     }
 }
 
-TEST_CASE("Sessions with a name are refused with the code for that", "[request]") {
-    for (const char *request :
-         {R"({"prompt": "p", "session_id": "a"})", R"({"op": "open", "session_id": "a"})"}) {
-        const RefusedRequest refused = bad(request);
-        CHECK("unsupported_session" == refused.refusal.code);
-        CHECK("a" == refused.refusal.session_id);
-    }
+TEST_CASE("Segments are texts and tokens, and nothing is added to them", "[request]") {
+    const GenerateRequest request = good(
+        R"({"prompt_segments": [{"text": "a"}, {"ids": []}, {"ids": [0, 2147483647]}, {"text": ""}]})");
+    const sllm::Prompt expected{
+        {"a", std::vector<sllm::Token>{}, std::vector<sllm::Token>{0, 2147483647}, ""}, false};
+    CHECK(expected == request.prompt);
 }
 
-TEST_CASE("Close and reset of any session are acknowledged", "[request]") {
-    const auto closed = std::get<SessionRequest>(read(R"({"op":"close","session_id":"x"})"));
-    CHECK("closed" == closed.done);
-    CHECK("x" == closed.session_id);
-    const auto reset = std::get<SessionRequest>(read(R"({"op":"reset","session_id":"x"})"));
-    CHECK("reset" == reset.done);
+TEST_CASE("Tokens go before a text in the same segment", "[request]") {
+    const sllm::Prompt expected{{std::vector<sllm::Token>{7}}, false};
+    CHECK(expected == good(R"({"prompt_segments": [{"text": "a", "ids": [7]}]})").prompt);
+}
+
+TEST_CASE("Each operation on a session is read with its name", "[request]") {
+    using Operation = SessionRequest::Operation;
+    const std::pair<const char *, Operation> operations[] = {
+        {R"({"op": "open", "session_id": "x"})", Operation::open},
+        {R"({"op": "close", "session_id": "x"})", Operation::close},
+        {R"({"op": "reset", "session_id": "x"})", Operation::reset},
+    };
+    for (const auto &[text, operation] : operations) {
+        const auto request = std::get<SessionRequest>(read(text));
+        CHECK(operation == request.operation);
+        CHECK("x" == request.session_id);
+    }
 }
 
 TEST_CASE("Only a whole number makes a ping", "[request]") {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <sstream>
+#include <stdexcept>
 #include <system_error>
 
 #include <sys/mman.h>
@@ -21,6 +22,12 @@ std::string Captured::bytes() const {
     const ssize_t size = ::pread(file_, all.data(), all.size(), 0);
     all.resize(static_cast<std::size_t>(size));
     return all;
+}
+
+void Captured::clear() {
+    if (::ftruncate(file_, 0) != 0 || ::lseek(file_, 0, SEEK_SET) != 0) {
+        throw std::system_error(errno, std::generic_category(), "ftruncate");
+    }
 }
 
 std::vector<Json> Captured::lines() const {
@@ -65,63 +72,102 @@ std::string frame(std::uint64_t id) {
     return bytes;
 }
 
-std::variant<std::vector<Token>, Failed> FakeEngine::tokenize(std::string_view prompt) {
+std::variant<std::vector<Token>, Failed> FakeEngine::tokenize(const Prompt &prompt) {
     std::vector<Token> tokens;
-    std::istringstream words{std::string(prompt)};
-    for (std::string word; words >> word;) {
-        if (word == "untokenizable") {
-            return Failed{"cannot tokenize"};
+    for (const Segment &segment : prompt.segments) {
+        if (const auto *given = std::get_if<std::vector<Token>>(&segment)) {
+            tokens.insert(tokens.end(), given->begin(), given->end());
+            continue;
         }
-        tokens.push_back(static_cast<Token>(word.size()));
+        std::istringstream words{std::get<std::string>(segment)};
+        for (std::string word; words >> word;) {
+            if (word == "untokenizable") {
+                return Failed{"cannot tokenize"};
+            }
+            tokens.push_back(static_cast<Token>(word.size()));
+        }
     }
     return tokens;
 }
 
 std::variant<std::unique_ptr<Session>, Failed> FakeEngine::make_session() {
-    return Failed{"cannot make a session: this engine is its own"};
+    if (!fail_session.empty()) {
+        return Failed{fail_session};
+    }
+    return std::make_unique<FakeSession>(*this);
 }
 
-ResetResult FakeEngine::reset() {
-    ++resets;
-    on_reset();
-    stops = 0;
+FakeSession::FakeSession(FakeEngine &engine) : engine_(engine) { engine.sessions.push_back(this); }
+
+FakeSession::~FakeSession() { std::erase(engine_.sessions, this); }
+
+void FakeSession::stop() noexcept {
+    ++engine_.stops;
+    stopped_ = true;
+}
+
+ResetResult FakeSession::reset() {
+    ++engine_.resets;
+    engine_.on_reset();
+    if (!engine_.fail_reset.empty()) {
+        return Failed{engine_.fail_reset};
+    }
+    engine_.stops = 0;
+    engine_.batches.clear();
+    stopped_ = false;
+    held.clear();
+    return Ok{};
+}
+
+PrefillResult FakeSession::prefill(std::span<const Token> tokens) {
     step_ = 0;
-    batches.clear();
-    if (!fail_reset.empty()) {
-        return Failed{fail_reset};
+    engine_.on_prefill(engine_.batches.size());
+    engine_.batches.push_back(tokens.size());
+    if (!engine_.fail_prefill.empty()) {
+        return Failed{engine_.fail_prefill};
     }
-    return Ok{};
-}
-
-PrefillResult FakeEngine::prefill(std::span<const Token> tokens) {
-    on_prefill(batches.size());
-    batches.push_back(tokens.size());
-    if (!fail_prefill.empty()) {
-        return Failed{fail_prefill};
-    }
-    if (obeys && stops_prefill && stops > 0) {
+    held.insert(held.end(), tokens.begin(), tokens.end());
+    if (engine_.obeys && engine_.stops_prefill && stopped_) {
         return Stopped{};
     }
     return Ok{};
 }
 
-DecodeResult FakeEngine::decode_one(const Sampling &sampling) {
-    on_decode(step_);
-    samplings.push_back(sampling);
-    if (obeys && stops > 0) {
+DecodeResult FakeSession::decode_one(const Sampling &sampling) {
+    engine_.on_decode(step_);
+    engine_.samplings.push_back(sampling);
+    if (engine_.obeys && stopped_) {
         return Stopped{};
     }
-    if (step_ == answer.size()) {
-        if (!fail_decode.empty()) {
-            return Failed{fail_decode};
+    if (step_ == engine_.answer.size()) {
+        if (!engine_.fail_decode.empty()) {
+            return Failed{engine_.fail_decode};
         }
-        if (no_room) {
+        if (engine_.no_room) {
             return NoRoom{};
         }
         return EndOfText{};
     }
-    const auto token = static_cast<Token>(100 + step_);
-    return Decoded{token, answer[step_++]};
+    auto token = static_cast<Token>(100 + step_);
+    std::string text = engine_.answer[step_++];
+    if (engine_.recalls) {
+        std::uint32_t hash = 1;
+        for (const Token one : held) {
+            hash = hash * 31 + static_cast<std::uint32_t>(one);
+        }
+        token = static_cast<Token>(hash % 100'000);
+        text += std::to_string(token) + " ";
+    }
+    held.push_back(token);
+    return Decoded{token, text};
+}
+
+Sessions sessions_of(Engine &engine) {
+    auto made = Sessions::make(engine);
+    if (const auto *failed = std::get_if<Failed>(&made)) {
+        throw std::runtime_error(failed->message);
+    }
+    return std::get<Sessions>(std::move(made));
 }
 
 } // namespace sllm::test

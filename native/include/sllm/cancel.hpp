@@ -48,6 +48,10 @@ class CancelController {
     /// parked frame of a refused request would stay for ever.
     void refuse(std::uint64_t id);
 
+    /// Whether a request with this id could not be entered: it, or one with a larger id, was served
+    /// or refused before. Only the request thread changes that.
+    [[nodiscard]] bool stale(std::uint64_t id) const;
+
     [[nodiscard]] State state() const;
     [[nodiscard]] std::size_t parked() const;
 

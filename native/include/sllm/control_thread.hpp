@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <thread>
 
 #include "sllm/cancel.hpp"
@@ -29,6 +30,9 @@ class ControlThread {
     /// Whether there is a pipe that was not at its end when this was constructed.
     [[nodiscard]] bool supported() const noexcept { return supported_; }
 
+    /// Whether the pipe has come to its end since: no cancel will be heard any more. Thread-safe.
+    [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
+
   private:
     enum class Read : unsigned char { some, none_yet, end };
 
@@ -40,6 +44,7 @@ class ControlThread {
     FrameParser parser_;
     Wake wake_;
     bool supported_ = false;
+    std::atomic<bool> ended_{false};
     std::thread thread_;
 };
 

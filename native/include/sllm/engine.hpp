@@ -77,6 +77,21 @@ struct ModelInfo {
     std::string quantization{};
 };
 
+/// A part of a prompt: text, or tokens already.
+using Segment = std::variant<std::string, std::vector<Token>>;
+
+/// What a request asks to be continued.
+struct Prompt {
+    std::vector<Segment> segments{};
+
+    /// Whether this is a whole text, as a model expects it from its beginning: a BOS token is put
+    /// in front if the model wants one and the prompt does not begin with it. Otherwise somebody
+    /// else has put the parts together, and nothing is added anywhere.
+    bool whole = true;
+
+    friend bool operator==(const Prompt &, const Prompt &) = default;
+};
+
 /// What can be told to give up by another thread.
 class Stoppable {
   public:
@@ -86,18 +101,27 @@ class Stoppable {
     ///
     /// Called by the control thread, at most once between two resets, and under a lock: it must
     /// neither block nor call back; storing to an atomic is what is meant. It stays in force until
-    /// the next reset. The runtime never calls it before the reset of the request that it is for,
-    /// nor after that request was sealed, so a stop cannot leak into the next request.
+    /// the next reset, which is sure to come before the session is used again. The runtime never
+    /// calls it before the reset of the request that it is for, if there is one, nor after that
+    /// request was sealed, so a stop cannot leak into the next request.
     virtual void stop() noexcept = 0;
 };
 
 /// One context of a model: the tokens it holds and the state computed from them.
+///
+/// It holds the tokens of each prefill that returned Ok and of each decode_one that returned
+/// Decoded, in order, since the last reset. After any other result of those two except EndOfText
+/// and NoRoom, what it holds is undefined until the next reset; the runtime sees to that reset.
+/// Destroying a session gives back what it took.
 class Session : public Stoppable {
   public:
-    /// Forget all tokens, a stop, and the random state. Called before each request.
+    /// Forget all tokens, a stop, and the random state. Failed: nothing has changed.
     [[nodiscard]] virtual ResetResult reset() = 0;
 
     /// Append a part of the prompt.
+    ///
+    /// Begins a request on an empty session, or on one that holds the beginning of this prompt: all
+    /// of an earlier prompt and its answer, to which this is added.
     ///
     /// The span holds 1 to Engine::batch_tokens() tokens and fits into the context; it is not kept.
     /// A prompt comes in as many calls as it takes. An engine whose Engine::can_stop_prefill() is
@@ -134,14 +158,20 @@ class Engine {
     /// Whether stop() takes effect inside Session::prefill. Valid after load.
     [[nodiscard]] virtual bool can_stop_prefill() const = 0;
 
-    /// The tokens of a whole prompt.
+    /// The tokens of a prompt: those of its segments, one after the other.
     ///
     /// Special tokens written as text become those tokens, since chat templates write them so. A
-    /// BOS token is put in front if the model wants one and the text does not begin with it.
+    /// token that the model does not have is Failed, as is a text that cannot be read.
     [[nodiscard]] virtual std::variant<std::vector<Token>, Failed>
-    tokenize(std::string_view prompt) = 0;
+    tokenize(const Prompt &prompt) = 0;
 
-    /// A new session, empty. The runtime makes one after load and keeps it.
+    /// The most sessions that there can be at a time, with one copy of the weights; at least 1.
+    /// Valid after load.
+    [[nodiscard]] virtual std::size_t max_sessions() const = 0;
+
+    /// A new session, empty. The runtime makes one after load and keeps it, and makes the others
+    /// when they are first used, never more than max_sessions(). Failed: there is no room for it
+    /// now; those that exist are not touched.
     [[nodiscard]] virtual std::variant<std::unique_ptr<Session>, Failed> make_session() = 0;
 };
 

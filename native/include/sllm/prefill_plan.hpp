@@ -9,15 +9,19 @@
 
 namespace sllm {
 
-/// Cuts a prompt into the batches that an engine takes, in order and without gaps.
+/// Cuts a prompt, or what is left of it, into the batches that an engine takes, in order and
+/// without gaps.
 ///
 /// Holds a view: the tokens must outlive it.
 class PrefillPlan {
   public:
-    /// `batch` is at least 1.
-    PrefillPlan(const std::vector<Token> &tokens, std::size_t batch)
-        : tokens_(tokens), batch_(batch) {}
-    PrefillPlan(std::vector<Token> &&tokens, std::size_t batch) = delete;
+    /// The first `reused` tokens, at most all of them, are left out. `batch` is at least 1.
+    PrefillPlan(const std::vector<Token> &tokens, std::size_t reused, std::size_t batch)
+        : tokens_(std::span(tokens).subspan(reused)), batch_(batch) {}
+    PrefillPlan(std::vector<Token> &&tokens, std::size_t reused, std::size_t batch) = delete;
+
+    /// How many tokens all batches have together.
+    [[nodiscard]] std::size_t total() const { return tokens_.size(); }
 
     /// How many tokens the batches handed out so far had.
     [[nodiscard]] std::size_t done() const { return done_; }

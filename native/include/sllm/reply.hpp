@@ -15,8 +15,35 @@
 /// that are not UTF-8 become U+FFFD, and a number that JSON does not have becomes 0.
 namespace sllm {
 
-/// What the ready line offers. Sessions with a name are not offered.
+/// Why a session was emptied before a request, or why not.
+enum class ResetReason : std::uint8_t {
+    new_session,  ///< it held nothing, or is one that never keeps anything
+    exact_prefix, ///< not emptied: the prompt begins with all that it held
+    mismatch,     ///< the prompt does not begin with what it held
+    dirty,        ///< what it held may be more than what was shown
+    equal,        ///< the prompt is what it held: nothing to compute, so nothing to choose from
+};
+
+/// The word for it in a terminal.
+constexpr std::string_view name_of(ResetReason reason) {
+    switch (reason) {
+    case ResetReason::new_session:
+        break;
+    case ResetReason::exact_prefix:
+        return "exact_prefix";
+    case ResetReason::mismatch:
+        return "mismatch";
+    case ResetReason::dirty:
+        return "dirty";
+    case ResetReason::equal:
+        return "equal";
+    }
+    return "new";
+}
+
+/// What the ready line offers.
 struct Offer {
+    std::size_t named_sessions = 0;
     bool cancel = false;
     std::vector<std::string> extensions; ///< in the order in which they are to be listed
     const ModelInfo *model = nullptr;    ///< none: not offered
@@ -25,7 +52,9 @@ struct Offer {
 /// Figures of a finished request; times in milliseconds.
 struct Outcome {
     std::size_t prompt_tokens = 0;
-    std::size_t prefilled_tokens = 0; ///< less than prompt_tokens if cancelled before; for the rate
+    std::size_t reused_tokens = 0;    ///< of the prompt; the others were to be prefilled
+    std::size_t prefilled_tokens = 0; ///< fewer than those if cancelled before; for the rate
+    ResetReason reset_reason = ResetReason::new_session;
     std::size_t completion_tokens = 0;
     std::string_view finish_reason = "stop"; ///< "stop" or "length"
     bool cancelled = false;
@@ -49,7 +78,7 @@ struct Refusal {
 /// A message over 2000 bytes is cut.
 [[nodiscard]] std::string error_line(const Refusal &refusal);
 
-/// `done` is "closed" or "reset".
+/// `done` is "opened", "closed" or "reset".
 [[nodiscard]] std::string session_line(std::string_view done, std::string_view session_id);
 [[nodiscard]] std::string pong_line(const nlohmann::json &nonce);
 

@@ -15,18 +15,19 @@ namespace sllm {
 
 /// A request for text, checked.
 struct GenerateRequest {
-    std::string prompt{};
+    Prompt prompt{};
+    std::string session_id{};         ///< empty: the anonymous session
     std::int64_t max_new_tokens = -1; ///< 0 or less: as many as there is room for
     Sampling sampling{};              ///< the seed may still be 0: draw one
     std::vector<std::string> stop{};  ///< none is empty
     std::optional<std::uint64_t> cancel_id{};
 };
 
-/// Close or reset a session. There are no sessions with a name, so there is nothing to do; such
-/// requests are acknowledged all the same, as for any unknown session.
+/// Something to be done with a session.
 struct SessionRequest {
-    std::string_view done; ///< "closed" or "reset": the key of the reply
-    std::string session_id;
+    enum class Operation : std::uint8_t { open, close, reset };
+    Operation operation;
+    std::string session_id; ///< never empty
 };
 
 /// A request that cannot be served, with the cancel id that it carried, if that was readable:

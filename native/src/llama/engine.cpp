@@ -1,6 +1,7 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "session.hpp"
@@ -23,6 +24,11 @@ LoadResult LlamaEngine::load(Progress &progress) {
         context_ = std::clamp(model_->trained_context(), 1U, default_context_cap);
     }
     info_ = model_->info(context_);
+    threads_ = make_thread_pool(options_.threads);
+    if (!threads_) {
+        return Failed{"cannot start " + std::to_string(options_.threads) +
+                      " threads; give --threads a smaller number"};
+    }
     return Ok{};
 }
 
@@ -32,12 +38,12 @@ std::size_t LlamaEngine::batch_tokens() const {
     return std::min(call, context_);
 }
 
-std::variant<std::vector<Token>, Failed> LlamaEngine::tokenize(std::string_view prompt) {
+std::variant<std::vector<Token>, Failed> LlamaEngine::tokenize(const Prompt &prompt) {
     return model_->tokenize(prompt);
 }
 
 std::variant<std::unique_ptr<Session>, Failed> LlamaEngine::make_session() {
-    return LlamaSession::make(*model_, options_, context_, log_, *progress_);
+    return LlamaSession::make(*model_, options_, context_, *threads_, log_, *progress_);
 }
 
 } // namespace sllm::llama

@@ -107,7 +107,44 @@ std::string Model::token_text(llama_token token) const {
 
 bool Model::ends_answer(llama_token token) const { return llama_vocab_is_eog(vocab(), token); }
 
-std::variant<std::vector<Token>, Failed> Model::tokenize(std::string_view text) const {
+std::variant<std::vector<Token>, Failed> Model::tokenize(const Prompt &prompt) const {
+    std::vector<Token> tokens;
+    for (const Segment &segment : prompt.segments) {
+        const auto *given = std::get_if<std::vector<Token>>(&segment);
+        if (given != nullptr) {
+            if (std::optional<Failed> failed = check(*given)) {
+                return *std::move(failed);
+            }
+            tokens.insert(tokens.end(), given->begin(), given->end());
+            continue;
+        }
+        auto encoded = encode(std::get<std::string>(segment));
+        if (auto *failed = std::get_if<Failed>(&encoded)) {
+            return std::move(*failed);
+        }
+        const auto &more = std::get<std::vector<Token>>(encoded);
+        tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    const llama_token begin = llama_vocab_bos(vocab());
+    if (prompt.whole && llama_vocab_get_add_bos(vocab()) && begin != LLAMA_TOKEN_NULL &&
+        (tokens.empty() || tokens.front() != begin)) {
+        tokens.insert(tokens.begin(), begin);
+    }
+    return tokens;
+}
+
+std::optional<Failed> Model::check(const std::vector<Token> &tokens) const {
+    const std::int32_t count = llama_vocab_n_tokens(vocab());
+    for (const Token token : tokens) {
+        if (token < 0 || token >= count) {
+            return Failed{"cannot use the token id " + std::to_string(token) +
+                          "; give ids from 0 to " + std::to_string(count - 1)};
+        }
+    }
+    return std::nullopt;
+}
+
+std::variant<std::vector<Token>, Failed> Model::encode(std::string_view text) const {
     const Failed too_long{"cannot read a prompt of " + std::to_string(text.size()) +
                           " bytes; send a shorter one"};
     if (text.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() / 2)) {
@@ -130,11 +167,6 @@ std::variant<std::vector<Token>, Failed> Model::tokenize(std::string_view text) 
         return too_long;
     }
     tokens.resize(static_cast<std::size_t>(count));
-    const llama_token begin = llama_vocab_bos(vocab());
-    if (llama_vocab_get_add_bos(vocab()) && begin != LLAMA_TOKEN_NULL &&
-        (tokens.empty() || tokens.front() != begin)) {
-        tokens.insert(tokens.begin(), begin);
-    }
     return tokens;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -38,10 +39,11 @@ class Model {
     /// Whether the token ends an answer (end of text, of turn, of message).
     [[nodiscard]] bool ends_answer(llama_token token) const;
 
-    /// Text to tokens; special tokens in the text are recognised, because chat templates write
-    /// them. The model's beginning-of-sequence token is put first if the model wants one and the
-    /// text does not have it. Fails if the text is too long to be counted.
-    [[nodiscard]] std::variant<std::vector<Token>, Failed> tokenize(std::string_view text) const;
+    /// A prompt to tokens; special tokens in a text are recognised, because chat templates write
+    /// them. The model's beginning-of-sequence token is put first if the prompt is a whole text,
+    /// the model wants one and the text does not have it. Fails if a text is too long to be
+    /// counted, or a token is not one of the model's.
+    [[nodiscard]] std::variant<std::vector<Token>, Failed> tokenize(const Prompt &prompt) const;
 
     /// The bytes of a token, which need not be whole characters; special tokens have none.
     [[nodiscard]] std::string piece(llama_token token) const;
@@ -49,6 +51,8 @@ class Model {
   private:
     Model(llama_model_ptr model, std::string path);
 
+    [[nodiscard]] std::variant<std::vector<Token>, Failed> encode(std::string_view text) const;
+    [[nodiscard]] std::optional<Failed> check(const std::vector<Token> &tokens) const;
     [[nodiscard]] std::string name() const;
     [[nodiscard]] std::string token_text(llama_token token) const;
 

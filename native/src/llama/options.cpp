@@ -17,6 +17,8 @@ It is started by supervisord-llm, and can be driven by hand for a look.
   --model FILE     the GGUF file (required)
   --threads N      computing threads, 1 to 512 (default 1; give each worker its share of the cores)
   --ctx N          context length in tokens; 0 is the model's own, at most 8192 (default 0)
+  --sessions N     most sessions with a name at a time, 0 to 1024 (default 4); each takes the memory
+                   of one more context from its first use until it is closed
   --batch N        most tokens of a prompt in one call (default 512)
   --ubatch N       most tokens in one computing step, at most --batch (default 128); a cancel in a
                    long prompt waits for a part of one step, so a larger one reads prompts faster
@@ -62,6 +64,9 @@ std::string store(Options &options, std::string_view name, std::string_view valu
     } else if (name == "--ctx") {
         good = read_number(value, 0U, most_tokens, options.context);
         range = "a number of tokens, or 0";
+    } else if (name == "--sessions") {
+        good = read_number(value, 0U, 1024U, options.sessions);
+        range = "a number from 0 to 1024";
     } else if (name == "--batch") {
         good = read_number(value, 1U, most_tokens, options.batch);
         range = "a number of tokens from 1";

@@ -11,6 +11,7 @@ struct Options {
     std::string model;           ///< path of the GGUF file
     std::int32_t threads = 1;    ///< computing threads, the calling one included
     std::uint32_t context = 0;   ///< tokens; 0 means the model's own, at most default_context_cap
+    std::uint32_t sessions = 4;  ///< most sessions with a name; each has a context when it is used
     std::uint32_t batch = 512;   ///< most tokens in one call of the engine
     std::uint32_t ubatch = 128;  ///< most tokens in one computing step; bounds the wait of a cancel
     std::int32_t gpu_layers = 0; ///< layers put on a GPU

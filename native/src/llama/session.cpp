@@ -12,18 +12,18 @@ namespace sllm::llama {
 LlamaSession::LlamaSession(const Model &model, Log &log, Progress &progress)
     : model_(model), log_(log), progress_(progress) {}
 
-std::variant<std::unique_ptr<Session>, Failed> LlamaSession::make(const Model &model,
-                                                                  const Options &options,
-                                                                  std::uint32_t context, Log &log,
-                                                                  Progress &progress) {
+std::variant<std::unique_ptr<Session>, Failed>
+LlamaSession::make(const Model &model, const Options &options, std::uint32_t context,
+                   ggml_threadpool &threads, Log &log, Progress &progress) {
     std::unique_ptr<LlamaSession> session(new LlamaSession(model, log, progress));
-    if (std::optional<Failed> failed = session->open(options, context)) {
+    if (std::optional<Failed> failed = session->open(options, context, threads)) {
         return *std::move(failed);
     }
     return session;
 }
 
-std::optional<Failed> LlamaSession::open(const Options &options, std::uint32_t context) {
+std::optional<Failed> LlamaSession::open(const Options &options, std::uint32_t context,
+                                         ggml_threadpool &threads) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = context;
     params.n_batch = std::min(options.batch, context);
@@ -39,12 +39,7 @@ std::optional<Failed> LlamaSession::open(const Options &options, std::uint32_t c
         return Failed{"cannot make a context of " + std::to_string(context) +
                       " tokens: " + log_.last_error() + "; give --ctx a smaller number"};
     }
-    threads_ = make_thread_pool(options.threads);
-    if (!threads_) {
-        return Failed{"cannot start " + std::to_string(options.threads) +
-                      " threads; give --threads a smaller number"};
-    }
-    llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
+    llama_attach_threadpool(context_.get(), &threads, &threads);
 
     const llama_token begin = llama_vocab_bos(model_.vocab());
     const std::array<Token, 1> any{begin == LLAMA_TOKEN_NULL ? 0 : begin};
@@ -69,7 +64,15 @@ ResetResult LlamaSession::reset() {
 
 PrefillResult LlamaSession::prefill(std::span<const Token> tokens) {
     sampler_.reset();
-    pending_.reset();
+    if (pending_) {
+        // The last token of the answer before this: nobody has needed what follows it until now.
+        const std::array<Token, 1> last{*pending_};
+        pending_.reset();
+        PrefillResult computed = compute(last);
+        if (!std::holds_alternative<Ok>(computed)) {
+            return computed;
+        }
+    }
     return compute(tokens);
 }
 

@@ -7,17 +7,17 @@
 #include <span>
 #include <variant>
 
+#include "ggml-cpu.h"
 #include "llama-cpp.h"
 
 #include "log.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "sllm/engine.hpp"
-#include "threads.hpp"
 
 namespace sllm::llama {
 
-/// One llama.cpp context with its computing threads; holds one sequence.
+/// One llama.cpp context; holds one sequence.
 ///
 /// A stop is seen in two places. llama.cpp asks the abort callback after each graph node (hundreds
 /// of times in a step), so on the CPU a stop waits for one node at most, in prefill too; and each
@@ -29,12 +29,11 @@ namespace sllm::llama {
 class LlamaSession final : public Session {
   public:
     /// Make a context of `context` tokens and run one token through it, so that the first request
-    /// does not pay for touching everything the first time. The model, the log and the progress
-    /// outlive the session.
-    static std::variant<std::unique_ptr<Session>, Failed> make(const Model &model,
-                                                               const Options &options,
-                                                               std::uint32_t context, Log &log,
-                                                               Progress &progress);
+    /// does not pay for touching everything the first time. The model, the threads, the log and the
+    /// progress outlive the session.
+    static std::variant<std::unique_ptr<Session>, Failed>
+    make(const Model &model, const Options &options, std::uint32_t context,
+         ggml_threadpool &threads, Log &log, Progress &progress);
 
     void stop() noexcept override { stop_.store(true, std::memory_order_relaxed); }
     ResetResult reset() override;
@@ -44,7 +43,8 @@ class LlamaSession final : public Session {
   private:
     LlamaSession(const Model &model, Log &log, Progress &progress);
 
-    std::optional<Failed> open(const Options &options, std::uint32_t context);
+    std::optional<Failed> open(const Options &options, std::uint32_t context,
+                               ggml_threadpool &threads);
     PrefillResult compute(std::span<const Token> tokens);
     static bool should_abort(void *self);
 
@@ -52,7 +52,6 @@ class LlamaSession final : public Session {
     Log &log_;
     Progress &progress_;
     std::atomic<bool> stop_{false};
-    ThreadPool threads_; // before the context, which uses it to its end
     llama_context_ptr context_;
     llama_sampler_ptr sampler_;    // made by the first decode_one of a request
     std::optional<Token> pending_; // chosen, but not yet computed with

@@ -10,7 +10,8 @@ struct ThreadPoolDeleter {
     void operator()(ggml_threadpool *pool) const { ggml_threadpool_free(pool); }
 };
 
-/// The computing threads of one context. It must outlive the context it is attached to.
+/// The computing threads of contexts that compute one at a time. It must outlive those it is
+/// attached to.
 using ThreadPool = std::unique_ptr<ggml_threadpool, ThreadPoolDeleter>;
 
 /// Start the threads, for llama_attach_threadpool; null if the system gives none.

@@ -27,6 +27,11 @@ void CancelController::refuse(std::uint64_t id) {
     }
 }
 
+bool CancelController::stale(std::uint64_t id) const {
+    const std::scoped_lock lock(mutex_);
+    return id <= watermark_;
+}
+
 CancelController::State CancelController::state() const {
     const std::scoped_lock lock(mutex_);
     return state_;

@@ -39,6 +39,7 @@ ControlThread::Read ControlThread::read_once() {
 void ControlThread::run() {
     while (wait_readable(pipe_.get(), wake_)) {
         if (read_once() == Read::end) {
+            ended_.store(true, std::memory_order_relaxed);
             return;
         }
     }

@@ -31,6 +31,9 @@ class Stopwatch {
 /// that clients have (1 MiB is usual).
 constexpr std::size_t most_listed_tokens = 65'536;
 
+constexpr const char *stale_id = "cannot use this cancel_request_id: it is stale or a duplicate; "
+                                 "give one larger than all before";
+
 /// How a stage of the loop ended.
 enum class End : std::uint8_t { finished, stopped, failed, unread };
 
@@ -42,8 +45,9 @@ std::uint64_t draw_seed() {
 class Generation {
   public:
     Generation(const GenerateRequest &request, Workbench &bench, const std::vector<Token> &tokens,
-               RequestScope &scope)
-        : request_(request), bench_(bench), tokens_(tokens), scope_(scope), text_(request.stop) {
+               ResidentSession &resident, RequestScope &scope)
+        : request_(request), bench_(bench), tokens_(tokens), resident_(resident), scope_(scope),
+          text_(request.stop) {
         const std::size_t context = bench.engine.model().context_length;
         limit_ = context > 0 ? context - tokens.size() : tokens_without_context;
         if (request.max_new_tokens > 0 && std::cmp_less(request.max_new_tokens, limit_)) {
@@ -62,7 +66,6 @@ class Generation {
             end = show_rest();
         }
         outcome_.total_ms = total_.milliseconds();
-        outcome_.prompt_tokens = tokens_.size();
         if (end == End::unread) {
             return {};
         }
@@ -76,30 +79,37 @@ class Generation {
         if (end != End::finished) {
             return error_line({failure_});
         }
-        if (!trimmed_ && generated_.size() <= most_listed_tokens) {
-            outcome_.generated = std::move(generated_);
+        if (!trimmed_) {
+            resident_.keep(tokens_, generated_);
+            if (generated_.size() <= most_listed_tokens) {
+                outcome_.generated = std::move(generated_);
+            }
         }
         return done_line(outcome_);
     }
 
   private:
     End prefill() {
-        ResetResult reset = bench_.session.reset();
-        if (auto *failed = std::get_if<Failed>(&reset)) {
+        const ResidentSession::Start start = resident_.look(tokens_);
+        outcome_.prompt_tokens = tokens_.size();
+        outcome_.reused_tokens = start.reused;
+        outcome_.reset_reason = start.reason;
+        ResetResult ready = resident_.begin(start);
+        if (auto *failed = std::get_if<Failed>(&ready)) {
             return fail(std::move(*failed));
         }
         if (bench_.engine.can_stop_prefill()) {
             scope_.allow_stop();
         }
-        bench_.progress.enter(Phase::prefill, tokens_.size());
+        PrefillPlan plan(tokens_, start.reused, bench_.engine.batch_tokens());
+        bench_.progress.enter(Phase::prefill, plan.total());
         const Stopwatch watch;
-        const End end = run_batches();
+        const End end = run_batches(plan);
         outcome_.prefill_ms = watch.milliseconds();
         return end;
     }
 
-    End run_batches() {
-        PrefillPlan plan(tokens_, bench_.engine.batch_tokens());
+    End run_batches(PrefillPlan &plan) {
         for (;;) {
             outcome_.prefilled_tokens = plan.done();
             bench_.progress.advance_to(plan.done());
@@ -110,7 +120,7 @@ class Generation {
             if (scope_.cancelled()) {
                 return End::stopped;
             }
-            PrefillResult result = bench_.session.prefill(batch);
+            PrefillResult result = resident_.session().prefill(batch);
             if (auto *failed = std::get_if<Failed>(&result)) {
                 return fail(std::move(*failed));
             }
@@ -139,7 +149,7 @@ class Generation {
 
     /// One step; clears `more` at the natural end of the answer.
     End step(const Sampling &sampling, bool &more) {
-        DecodeResult result = bench_.session.decode_one(sampling);
+        DecodeResult result = resident_.session().decode_one(sampling);
         if (auto *failed = std::get_if<Failed>(&result)) {
             return fail(std::move(*failed));
         }
@@ -195,6 +205,7 @@ class Generation {
     const GenerateRequest &request_;
     Workbench &bench_;
     const std::vector<Token> &tokens_;
+    ResidentSession &resident_;
     RequestScope &scope_;
     TextStream text_;
     std::size_t limit_;
@@ -218,32 +229,38 @@ std::string complaint(const std::vector<Token> &tokens, const Engine &engine) {
     return {};
 }
 
-bool refuse(const GenerateRequest &request, Workbench &bench, std::string message) {
+bool refuse(const GenerateRequest &request, Workbench &bench, const Refusal &refusal) {
     if (request.cancel_id) {
         bench.controller.refuse(*request.cancel_id);
     }
-    return bench.output.write_line(error_line({std::move(message)}));
+    return bench.output.write_line(error_line(refusal));
 }
 
 } // namespace
 
 bool generate(const GenerateRequest &request, Workbench &bench) {
+    if (request.cancel_id && bench.controller.stale(*request.cancel_id)) {
+        return bench.output.write_line(error_line({stale_id}));
+    }
     auto tokenized = bench.engine.tokenize(request.prompt);
     if (auto *failed = std::get_if<Failed>(&tokenized)) {
-        return refuse(request, bench, std::move(failed->message));
+        return refuse(request, bench, {std::move(failed->message)});
     }
     const auto &tokens = std::get<std::vector<Token>>(tokenized);
     if (std::string problem = complaint(tokens, bench.engine); !problem.empty()) {
-        return refuse(request, bench, std::move(problem));
+        return refuse(request, bench, {std::move(problem)});
     }
+    auto found = bench.sessions.find(request.session_id);
+    if (const auto *refusal = std::get_if<Refusal>(&found)) {
+        return refuse(request, bench, *refusal);
+    }
+    ResidentSession &resident = *std::get<ResidentSession *>(found);
     auto scope =
-        RequestScope::enter(bench.controller, bench.output, bench.session, request.cancel_id);
+        RequestScope::enter(bench.controller, bench.output, resident.session(), request.cancel_id);
     if (!scope) {
-        return bench.output.write_line(
-            error_line({"cannot use this cancel_request_id: it is stale or a duplicate; give one "
-                        "larger than all before"}));
+        return bench.output.write_line(error_line({stale_id}));
     }
-    const std::string terminal = Generation(request, bench, tokens, *scope).run();
+    const std::string terminal = Generation(request, bench, tokens, resident, *scope).run();
     bench.seams.before_detach(scope->seal());
     scope->detach();
     bench.progress.rest();

@@ -52,7 +52,10 @@ Json describe(const ModelInfo &model) {
 } // namespace
 
 std::string ready_line(const Offer &offer) {
-    Json json{{"ready", true}, {"max_sessions", 1}, {"max_named_sessions", 0}};
+    // One session more than can be named: the anonymous one.
+    Json json{{"ready", true},
+              {"max_sessions", offer.named_sessions + 1},
+              {"max_named_sessions", offer.named_sessions}};
     if (offer.cancel) {
         json["supports_cancel"] = true;
     }
@@ -73,9 +76,9 @@ std::string done_line(const Outcome &outcome) {
         {"prompt_tokens", outcome.prompt_tokens},
         {"completion_tokens", outcome.completion_tokens},
         {"finish_reason", outcome.finish_reason},
-        {"reused_prompt_tokens", 0},
-        {"prefilled_prompt_tokens", outcome.prompt_tokens},
-        {"session_reset_reason", "new"},
+        {"reused_prompt_tokens", outcome.reused_tokens},
+        {"prefilled_prompt_tokens", outcome.prompt_tokens - outcome.reused_tokens},
+        {"session_reset_reason", name_of(outcome.reset_reason)},
         {"prefill_ms", finite(outcome.prefill_ms)},
         {"decode_ms", finite(outcome.decode_ms)},
         {"total_ms", finite(outcome.total_ms)},

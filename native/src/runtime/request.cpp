@@ -95,6 +95,35 @@ class Fields {
         }
     }
 
+    /// Exactly one of prompt and prompt_segments.
+    void prompt(Prompt &into) {
+        const bool whole = json_.contains("prompt");
+        if (whole == json_.contains("prompt_segments")) {
+            complain(whole ? "prompt together with prompt_segments" : "a request without prompt",
+                     whole ? "one of them" : "the text as prompt, or prompt_segments");
+            return;
+        }
+        into.whole = whole;
+        if (whole) {
+            std::string text;
+            this->text("prompt", text);
+            into.segments.emplace_back(std::move(text));
+            return;
+        }
+        const Json &segments = *find("prompt_segments");
+        if (!segments.is_array() || segments.empty()) {
+            complain("prompt_segments", "an array of objects with text or ids");
+            return;
+        }
+        for (const Json &value : segments) {
+            std::optional<Segment> read = segment(value);
+            if (!read) {
+                return; // and has complained
+            }
+            into.segments.push_back(*std::move(read));
+        }
+    }
+
     /// Refuse whatever is not in `known`.
     template <typename Known> void only(const Known &known) {
         for (const auto &[key, unused] : json_.items()) {
@@ -109,13 +138,60 @@ class Fields {
     }
 
   private:
+    /// As in upstream workers, ids go before a text in the same segment.
+    std::optional<Segment> segment(const Json &value) {
+        constexpr std::string_view remedy = "segments that are objects with text or ids";
+        if (!value.is_object()) {
+            complain("prompt_segments", remedy);
+            return std::nullopt;
+        }
+        Fields fields(value);
+        fields.only(segment_fields);
+        std::string text;
+        fields.text("text", text);
+        std::vector<Token> ids;
+        if (const Json *list = fields.find("ids")) {
+            fields.ids(*list, ids);
+        } else if (fields.find("text") == nullptr) {
+            fields.complain("a segment without text and ids", "one of them");
+        }
+        if (problem_.empty() && !fields.problem_.empty()) {
+            problem_ = "cannot read prompt_segments: " + fields.problem_;
+        }
+        if (!problem_.empty()) {
+            return std::nullopt;
+        }
+        if (fields.find("ids") != nullptr) {
+            return ids;
+        }
+        return text;
+    }
+
+    void ids(const Json &list, std::vector<Token> &into) {
+        constexpr std::string_view remedy = "an array of whole numbers from 0 to 2^31-1";
+        if (!list.is_array()) {
+            complain("ids", remedy);
+            return;
+        }
+        into.reserve(list.size());
+        for (const Json &value : list) {
+            if (!value.is_number_unsigned() || !std::in_range<Token>(value.get<std::uint64_t>())) {
+                complain("ids", remedy);
+                return;
+            }
+            into.push_back(static_cast<Token>(value.get<std::uint64_t>()));
+        }
+    }
+
+    static constexpr std::string_view segment_fields[] = {"text", "ids"};
+
     const Json &json_;
     std::string problem_;
 };
 
-constexpr std::string_view generate_fields[] = {"prompt", "max_new_tokens", "temperature",
-                                                "top_p",  "top_k",          "seed",
-                                                "stop",   "session_id",     "cancel_request_id"};
+constexpr std::string_view generate_fields[] = {
+    "prompt", "prompt_segments", "max_new_tokens",   "temperature", "top_p", "top_k", "seed",
+    "stop",   "session_id",      "cancel_request_id"};
 constexpr std::string_view session_fields[] = {"op", "session_id"};
 
 RefusedRequest refuse(std::string message, std::optional<std::uint64_t> cancel_id = {}) {
@@ -150,19 +226,8 @@ Request read_generate(const Json &json, bool supports_cancel) {
                           "supports_cancel, leave it out");
         }
     }
-    if (fields.find("prompt_segments") != nullptr) {
-        return refuse("cannot use prompt_segments; give the whole text as prompt",
-                      request.cancel_id);
-    }
-    if (const std::string session_id = read_session_id(fields); !session_id.empty()) {
-        return RefusedRequest{{"cannot serve a session with a name; leave session_id out",
-                               "unsupported_session", session_id},
-                              request.cancel_id};
-    }
-    if (fields.find("prompt") == nullptr) {
-        fields.complain("a request without prompt", "the text as prompt");
-    }
-    fields.text("prompt", request.prompt);
+    request.session_id = read_session_id(fields);
+    fields.prompt(request.prompt);
     fields.whole("max_new_tokens", std::numeric_limits<std::int64_t>::min(),
                  std::numeric_limits<std::int64_t>::max(), "a whole number of 64 bits",
                  request.max_new_tokens);
@@ -186,8 +251,16 @@ Request read_generate(const Json &json, bool supports_cancel) {
 }
 
 Request read_operation(const Json &json, const Json &op) {
+    using Operation = SessionRequest::Operation;
     const std::string name = op.is_string() ? op.get<std::string>() : std::string();
-    if (name != "open" && name != "close" && name != "reset") {
+    Operation operation{};
+    if (name == "open") {
+        operation = Operation::open;
+    } else if (name == "close") {
+        operation = Operation::close;
+    } else if (name == "reset") {
+        operation = Operation::reset;
+    } else {
         return refuse("cannot do op '" + (op.is_string() ? name : op.type_name()) +
                       "'; give open, close or reset, or no op to generate");
     }
@@ -200,11 +273,7 @@ Request read_operation(const Json &json, const Json &op) {
     if (!fields.problem().empty()) {
         return refuse(fields.problem());
     }
-    if (name == "open") {
-        return RefusedRequest{{"cannot open a session with a name; this worker has none",
-                               "unsupported_session", session_id}};
-    }
-    return SessionRequest{name == "close" ? "closed" : "reset", session_id};
+    return SessionRequest{operation, session_id};
 }
 
 } // namespace

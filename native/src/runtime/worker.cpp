@@ -1,7 +1,6 @@
 #include "sllm/worker.hpp"
 
 #include <csignal>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "sllm/reply.hpp"
 #include "sllm/request.hpp"
 #include "sllm/request_reader.hpp"
+#include "sllm/sessions.hpp"
 
 namespace sllm {
 namespace {
@@ -22,6 +22,11 @@ namespace {
 constexpr std::uint64_t load_units = 1000;
 
 const WorkerEnd unread{1, "cannot write replies: nobody reads them any more"};
+
+/// Tell the operator; there is nobody to tell if that cannot be written.
+void say(std::string_view text) {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
 
 /// Which extensions this worker has, and whether it uses them.
 struct Extensions {
@@ -58,8 +63,7 @@ Extensions choose(const Environment &environment, const Seams::Withheld &withhel
 /// Answers the requests of one worker, in order.
 class Server {
   public:
-    Server(Workbench bench, bool supports_cancel)
-        : bench_(bench), supports_cancel_(supports_cancel) {}
+    Server(Workbench bench, const ControlThread &control) : bench_(bench), control_(control) {}
 
     /// Until the input ends.
     WorkerEnd serve(RequestReader &reader) {
@@ -81,12 +85,16 @@ class Server {
         if (!incoming.problem.empty()) {
             return bench_.output.write_line(error_line({incoming.problem}));
         }
-        const Request request = read_request(incoming.json, supports_cancel_);
+        const Request request = read_request(incoming.json, control_.supported());
         if (const auto *wanted = std::get_if<GenerateRequest>(&request)) {
+            if (wanted->cancel_id && control_.ended() && !std::exchange(told_deaf_, true)) {
+                say("sllm: the control pipe has ended; requests are served but no cancel reaches "
+                    "them\n");
+            }
             return generate(*wanted, bench_);
         }
         if (const auto *session = std::get_if<SessionRequest>(&request)) {
-            return bench_.output.write_line(session_line(session->done, session->session_id));
+            return operate(*session);
         }
         const auto &refused = std::get<RefusedRequest>(request);
         if (refused.cancel_id) {
@@ -95,8 +103,30 @@ class Server {
         return bench_.output.write_line(error_line(refused.refusal));
     }
 
+    bool operate(const SessionRequest &request) {
+        std::optional<Refusal> refusal;
+        std::string_view done;
+        switch (request.operation) {
+        case SessionRequest::Operation::open:
+            refusal = bench_.sessions.open(request.session_id);
+            done = "opened";
+            break;
+        case SessionRequest::Operation::close:
+            bench_.sessions.close(request.session_id);
+            done = "closed";
+            break;
+        case SessionRequest::Operation::reset:
+            refusal = bench_.sessions.reset(request.session_id);
+            done = "reset";
+            break;
+        }
+        return bench_.output.write_line(refusal ? error_line(*refusal)
+                                                : session_line(done, request.session_id));
+    }
+
     Workbench bench_;
-    bool supports_cancel_;
+    const ControlThread &control_;
+    bool told_deaf_ = false;
 };
 
 } // namespace
@@ -122,11 +152,11 @@ WorkerEnd run_worker(Engine &engine, Seams &seams) {
     if (LoadResult loaded = engine.load(progress); std::holds_alternative<Failed>(loaded)) {
         return {1, std::get<Failed>(loaded).message};
     }
-    auto made = engine.make_session();
+    auto made = Sessions::make(engine);
     if (const auto *failed = std::get_if<Failed>(&made)) {
         return {1, failed->message};
     }
-    const auto &session = std::get<std::unique_ptr<Session>>(made);
+    auto &sessions = std::get<Sessions>(made);
 
     CancelController controller(seams);
     UniqueFd pipe = take_control_pipe();
@@ -134,9 +164,10 @@ WorkerEnd run_worker(Engine &engine, Seams &seams) {
         pipe.close();
     }
     const ControlThread control(std::move(pipe), controller);
-    const std::optional<std::string> ready = seams.announce(ready_line(
-        {control.supported(), extensions.names(control.supported(), engine.can_stop_prefill()),
-         extensions.any ? &engine.model() : nullptr}));
+    const std::optional<std::string> ready =
+        seams.announce(ready_line({sessions.most_named(), control.supported(),
+                                   extensions.names(control.supported(), engine.can_stop_prefill()),
+                                   extensions.any ? &engine.model() : nullptr}));
     if (!ready) {
         return {0, {}};
     }
@@ -145,7 +176,7 @@ WorkerEnd run_worker(Engine &engine, Seams &seams) {
         return unread;
     }
     RequestReader reader(STDIN_FILENO, output, {.answer_pings = extensions.ping});
-    Server server({engine, *session, controller, output, progress, seams}, control.supported());
+    Server server({engine, sessions, controller, output, progress, seams}, control);
     return server.serve(reader);
 }
 

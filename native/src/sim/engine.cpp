@@ -56,22 +56,27 @@ std::size_t SimEngine::batch_tokens() const {
 
 bool SimEngine::can_stop_prefill() const { return !scene_.defaults.no_cancel_prefill; }
 
-std::variant<std::vector<Token>, Failed> SimEngine::tokenize(std::string_view prompt) {
-    auto read = read_prompt(prompt, scene_.defaults);
-    if (auto *failed = std::get_if<Failed>(&read)) {
-        return std::move(*failed);
+std::variant<std::vector<Token>, Failed> SimEngine::tokenize(const sllm::Prompt &prompt) {
+    Prompt read = begin_prompt(scene_.defaults);
+    for (const Segment &segment : prompt.segments) {
+        if (const auto *given = std::get_if<std::vector<Token>>(&segment)) {
+            read.tokens.insert(read.tokens.end(), given->begin(), given->end());
+        } else if (auto failed = read_text(std::get<std::string>(segment), read)) {
+            return *std::move(failed);
+        }
     }
-    auto &good = std::get<Prompt>(read);
-    scene_.script = std::move(good.script);
+    scene_.script = std::move(read.script);
     scene_.deaf = scene_.script.ignore_cancel;
-    session_->expect(good.tokens.size());
-    return std::move(good.tokens);
+    scene_.prompt_tokens = read.tokens.size();
+    return std::move(read.tokens);
+}
+
+std::size_t SimEngine::max_sessions() const {
+    return static_cast<std::size_t>(scene_.defaults.sessions) + 1;
 }
 
 std::variant<std::unique_ptr<Session>, Failed> SimEngine::make_session() {
-    auto session = std::make_unique<SimSession>(scene_, *progress_);
-    session_ = session.get();
-    return session;
+    return std::make_unique<SimSession>(scene_, *progress_);
 }
 
 } // namespace sllm::sim

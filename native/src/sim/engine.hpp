@@ -5,8 +5,6 @@
 
 namespace sllm::sim {
 
-class SimSession;
-
 /// An engine without a model: answers are made up, in the time and with the faults of the script.
 class SimEngine final : public Engine {
   public:
@@ -19,7 +17,9 @@ class SimEngine final : public Engine {
 
     /// Also makes the script of the prompt the one in hand.
     [[nodiscard]] std::variant<std::vector<Token>, Failed>
-    tokenize(std::string_view prompt) override;
+    tokenize(const sllm::Prompt &prompt) override;
+
+    [[nodiscard]] std::size_t max_sessions() const override;
 
     [[nodiscard]] std::variant<std::unique_ptr<Session>, Failed> make_session() override;
 
@@ -27,7 +27,6 @@ class SimEngine final : public Engine {
     Scene &scene_;
     ModelInfo model_;
     Progress *progress_ = nullptr;
-    SimSession *session_ = nullptr; ///< the one session of this worker; the runtime owns it
 };
 
 } // namespace sllm::sim

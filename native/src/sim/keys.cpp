@@ -161,6 +161,9 @@ constexpr Key keys[] = {
          return true;
      },
      "chat template of the model extension (one like ChatML)"},
+    {"sessions", "N", true,
+     [](Script &s, V v) { return read<std::int64_t>(v, 0, 1024, s.sessions); },
+     "most sessions with a name at a time (0: none)"},
     {"no_cancel", "", true, [](Script &s, V) { return s.no_cancel = true; },
      "does not offer supports_cancel"},
     {"no_cancel_prefill", "", true, [](Script &s, V) { return s.no_cancel_prefill = true; },

@@ -31,7 +31,7 @@ std::string follow(Script &script, std::string_view directive) {
 
 } // namespace
 
-std::variant<Prompt, Failed> read_prompt(std::string_view text, const Script &defaults) {
+Prompt begin_prompt(const Script &defaults) {
     Prompt prompt{defaults, {}};
     // As options these have happened already, when the process started.
     prompt.script.spawn = prompt.script.spawn_detached = 0;
@@ -40,6 +40,10 @@ std::variant<Prompt, Failed> read_prompt(std::string_view text, const Script &de
         prompt.script.during = During::decode;
         prompt.script.death.reset();
     }
+    return prompt;
+}
+
+std::optional<Failed> read_text(std::string_view text, Prompt &prompt) {
     while (!text.empty()) {
         const std::size_t start = text.find_first_not_of(blanks);
         if (start == std::string_view::npos) {
@@ -56,6 +60,14 @@ std::variant<Prompt, Failed> read_prompt(std::string_view text, const Script &de
             !problem.empty()) {
             return Failed{std::move(problem)};
         }
+    }
+    return std::nullopt;
+}
+
+std::variant<Prompt, Failed> read_prompt(std::string_view text, const Script &defaults) {
+    Prompt prompt = begin_prompt(defaults);
+    if (std::optional<Failed> failed = read_text(text, prompt)) {
+        return *std::move(failed);
     }
     return prompt;
 }

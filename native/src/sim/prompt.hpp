@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -15,7 +16,14 @@ struct Prompt {
     std::vector<Token> tokens;
 };
 
-/// Split at white space; "sim." words change a copy of `defaults`, each other word is a token.
+/// A prompt without words: what the options of the process mean for each request.
+[[nodiscard]] Prompt begin_prompt(const Script &defaults);
+
+/// Split at white space; "sim." words change the script, each other word is one more token. Failed:
+/// a "sim." word means nothing.
+[[nodiscard]] std::optional<Failed> read_text(std::string_view text, Prompt &prompt);
+
+/// Both of the above, for a prompt that is one text.
 [[nodiscard]] std::variant<Prompt, Failed> read_prompt(std::string_view text,
                                                        const Script &defaults);
 

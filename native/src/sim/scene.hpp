@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 
 #include "script.hpp"
 #include "sllm/output.hpp"
@@ -14,6 +15,7 @@ struct Scene {
     const Script defaults;         ///< what the options say
     Script script;                 ///< of the latest request; request thread only
     std::atomic<bool> deaf{false}; ///< script.ignore_cancel, for the control thread
+    std::size_t prompt_tokens = 0; ///< of the latest request, for the pace of its prefill
     Output *output = nullptr;      ///< set when the runtime has started
 };
 

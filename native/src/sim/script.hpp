@@ -42,6 +42,7 @@ struct Script {
     // What the worker offers.
     std::int64_t context_length = 131072;
     std::string chat_template;
+    std::int64_t sessions = 0;
     bool no_cancel = false;
     bool no_cancel_prefill = false;
     bool no_extensions = false;

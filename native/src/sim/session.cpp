@@ -67,14 +67,16 @@ bool StopFlag::wait_until(Clock::time_point deadline, Progress &progress) {
 
 ResetResult SimSession::reset() {
     stop_.clear();
-    prefilled_ = 0;
-    step_ = 0;
+    answering_ = true;
     return Ok{};
 }
 
 PrefillResult SimSession::prefill(std::span<const Token> tokens) {
     const Script &script = scene_.script;
-    if (prefilled_ == 0) {
+    if (answering_) {
+        answering_ = false;
+        prefilled_ = 0;
+        step_ = 0;
         start_request();
     }
     prefilled_ += tokens.size();
@@ -85,7 +87,7 @@ PrefillResult SimSession::prefill(std::span<const Token> tokens) {
     }
     const std::chrono::duration<double, std::milli> due(
         static_cast<double>(script.prefill_ms) * static_cast<double>(prefilled_) /
-        static_cast<double>(std::max(prompt_tokens_, prefilled_)));
+        static_cast<double>(std::max(scene_.prompt_tokens, prefilled_)));
     if (stop_.wait_until(start_ + std::chrono::duration_cast<Clock::duration>(due), progress_)) {
         return Stopped{};
     }
@@ -110,6 +112,7 @@ void SimSession::start_request() {
 
 DecodeResult SimSession::decode_one(const Sampling & /*sampling*/) {
     const Script &script = scene_.script;
+    answering_ = true;
     if (step_ == 0) {
         start_ = Clock::now();
     }

@@ -36,9 +36,6 @@ class SimSession final : public Session {
     [[nodiscard]] PrefillResult prefill(std::span<const Token> tokens) override;
     [[nodiscard]] DecodeResult decode_one(const Sampling &sampling) override;
 
-    /// How many tokens the prompt in hand has, for the pace of its prefill.
-    void expect(std::size_t prompt_tokens) { prompt_tokens_ = prompt_tokens; }
-
   private:
     void start_request();
     [[nodiscard]] std::optional<Failed> misbehave();
@@ -47,7 +44,7 @@ class SimSession final : public Session {
     Scene &scene_;
     Progress &progress_;
     StopFlag stop_;
-    std::size_t prompt_tokens_ = 0;
+    bool answering_ = true; ///< the next prefill begins another request
     std::size_t prefilled_ = 0;
     std::int64_t step_ = 0;
     std::chrono::steady_clock::time_point start_; ///< of the prefill, then of decoding

@@ -20,7 +20,7 @@ namespace {
 #elif VIOLATE == 4  // a session that ends before its scope
     auto entered = sllm::RequestScope::enter(controller, output, sllm::Stoppable(session), 1);
 #elif VIOLATE == 5  // a plan that outlives its tokens
-    sllm::PrefillPlan plan(std::vector<sllm::Token>{1, 2, 3}, 2);
+    sllm::PrefillPlan plan(std::vector<sllm::Token>{1, 2, 3}, 0, 2);
 #elif VIOLATE == 6  // two owners of one output
     sllm::Output other = output;
 #elif VIOLATE == 7  // an exit status that nobody reports
