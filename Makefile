@@ -42,11 +42,17 @@ lint: $(VENV)/.dev ## check style, types and formatting of Python and C++
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(NATIVE_FILES) | xargs -0 $(BIN)/clang-format --dry-run --Werror
+	@$(BIN)/python -m tools.diagrams --check
+	@$(BIN)/python -m tools.reference --check
 
 format: $(VENV)/.dev ## format Python and C++ in place
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 	@$(NATIVE_FILES) | xargs -0 $(BIN)/clang-format -i
+
+docs: $(VENV)/.dev ## make the generated parts of docs/ anew: diagrams and reference
+	@$(BIN)/python -m tools.diagrams
+	@$(BIN)/python -m tools.reference
 
 lock: $(VENV)/.dev ## refresh requirements/ to the newest allowed versions, with hashes
 	@$(BIN)/python -m scripts.lock

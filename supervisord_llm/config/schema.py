@@ -163,6 +163,7 @@ class RestartConfig(_Table, frozen=True, kw_only=True):
     max_restarts: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)] = 5
     """More than this many within the window park the slot."""
     restart_window: Interval = 300.0
+    """How far back failures count."""
 
 
 class QueueConfig(_Table, frozen=True, kw_only=True):
@@ -195,6 +196,7 @@ class SamplingConfig(_Table, frozen=True, kw_only=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.0
     """0 always takes the likeliest token."""
     max_new_tokens: Count = 512
+    """The most tokens of an answer."""
 
 
 class PoolConfig(_Table, frozen=True, kw_only=True):
