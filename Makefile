@@ -12,7 +12,7 @@ NATIVE_FILES = find native \( -name '*.hpp' -o -name '*.cpp' \) -print0
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-.PHONY: help build run test test-native test-python bench lint format lock clean distclean
+.PHONY: help build run test test-native test-python bench lint format docs lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
