@@ -71,6 +71,14 @@ TEST_CASE("What the process did at its start is not done again by each request",
     defaults.spawn = 2;
     defaults.spawn_detached = 1;
     defaults.hang = During::load;
+    defaults.spawn_stubborn = defaults.spawn_escaped = 1;
+    defaults.stderr_flood = defaults.leak = 1;
+    defaults.deaf = true;
+    defaults.stray_done = 1;
+    const Script again = good("x", defaults).script;
+    CHECK(0 == again.spawn_stubborn + again.spawn_escaped + again.stderr_flood + again.leak);
+    CHECK_FALSE(again.deaf);
+    CHECK_FALSE(again.stray_done);
     CHECK(0 == good("x", defaults).script.spawn);
     CHECK(0 == good("x", defaults).script.spawn_detached);
     CHECK_FALSE(good("x", defaults).script.hang);

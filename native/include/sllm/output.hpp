@@ -29,8 +29,16 @@ class Output {
     /// write itself. False: nobody reads any more.
     [[nodiscard]] bool write_current(const std::function<std::optional<std::string>()> &make);
 
-    /// Write bytes as they are, for workers that break the protocol on purpose.
+    /// Write bytes as they are. This and what follows is for workers that break the protocol on
+    /// purpose.
     [[nodiscard]] bool write_raw(std::string_view bytes);
+
+    /// From now on write_line writes what `change` makes of each line. To be called before a second
+    /// thread writes; `change` runs in whichever thread does.
+    void alter(std::function<std::string(std::string line)> change) { change_ = std::move(change); }
+
+    /// Close the descriptor; from now on every write returns false.
+    void close();
 
   private:
     bool write_all(std::string_view bytes);
@@ -38,6 +46,7 @@ class Output {
     std::mutex mutex_;
     UniqueFd fd_;
     bool broken_ = false;
+    std::function<std::string(std::string line)> change_;
 };
 
 /// Make standard output private: the returned descriptor is what it was, and descriptor 1 is from

@@ -1,6 +1,7 @@
 #include "sllm/output.hpp"
 
 #include <cerrno>
+#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,6 +11,9 @@ namespace sllm {
 
 bool Output::write_line(std::string_view line) {
     std::string whole(line);
+    if (change_) {
+        whole = change_(std::move(whole));
+    }
     whole += '\n';
     const std::scoped_lock lock(mutex_);
     return write_all(whole);
@@ -28,6 +32,12 @@ bool Output::write_current(const std::function<std::optional<std::string>()> &ma
 bool Output::write_raw(std::string_view bytes) {
     const std::scoped_lock lock(mutex_);
     return write_all(bytes);
+}
+
+void Output::close() {
+    const std::scoped_lock lock(mutex_);
+    broken_ = true;
+    fd_.close();
 }
 
 bool Output::write_all(std::string_view bytes) {

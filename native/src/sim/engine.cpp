@@ -66,7 +66,7 @@ std::variant<std::vector<Token>, Failed> SimEngine::tokenize(const sllm::Prompt 
         }
     }
     scene_.script = std::move(read.script);
-    scene_.deaf = scene_.script.ignore_cancel;
+    scene_.ignore_cancel = scene_.script.ignore_cancel;
     scene_.prompt_tokens = read.tokens.size();
     return std::move(read.tokens);
 }

@@ -1,11 +1,14 @@
 #include "faults.hpp"
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace sllm::sim {
@@ -13,16 +16,47 @@ namespace {
 
 constexpr unsigned sleeper_seconds = 600;
 
-void fork_sleeper(bool detached) {
-    if (::fork() != 0) {
-        return; // a failed fork is one sleeper less: the test that counts them will tell
-    }
-    if (detached) {
-        ::setsid();
+enum class Sleeper : std::uint8_t { plain, detached, stubborn, escaped };
+
+/// A failed fork is one sleeper less: the test that counts them will tell.
+void fork_sleeper(Sleeper kind) {
+    const pid_t forked = ::fork();
+    if (forked != 0) {
+        if (kind == Sleeper::escaped) {
+            ::waitpid(forked, nullptr, 0); // the one in between
+        }
+        return;
     }
     // Only calls that are safe after fork in a process with threads.
+    if (kind == Sleeper::detached || kind == Sleeper::escaped) {
+        ::setsid();
+    }
+    if (kind == Sleeper::escaped && ::fork() != 0) {
+        ::_exit(0);
+    }
+    if (kind == Sleeper::stubborn) {
+        std::signal(SIGTERM, SIG_IGN);
+    }
     ::sleep(sleeper_seconds);
     ::_exit(0);
+}
+
+void spawn(std::int64_t number, Sleeper kind) {
+    for (std::int64_t made = 0; made < number; ++made) {
+        fork_sleeper(kind);
+    }
+}
+
+/// Put a pipe that nobody writes to in the place of stdin, whose read end stays open: whoever
+/// writes to us finds a pipe that fills up, not one that is broken. All of it is meant to leak.
+void stop_reading_stdin() {
+    std::array<int, 2> ends{};
+    if (::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) < 0 ||
+        ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0 ||
+        ::dup2(ends[0], STDIN_FILENO) != STDIN_FILENO) {
+        std::perror("sim: cannot stop reading stdin");
+        std::_Exit(1);
+    }
 }
 
 } // namespace
@@ -46,14 +80,18 @@ void hang() {
     }
 }
 
-void ignore_sigterm() { std::signal(SIGTERM, SIG_IGN); }
-
-void spawn(std::int64_t in_group, std::int64_t detached) {
-    for (std::int64_t made = 0; made < in_group; ++made) {
-        fork_sleeper(false);
+void begin_faults(const Script &script, Nuisance &nuisance) {
+    if (script.ignore_sigterm) {
+        std::signal(SIGTERM, SIG_IGN);
     }
-    for (std::int64_t made = 0; made < detached; ++made) {
-        fork_sleeper(true);
+    spawn(script.spawn, Sleeper::plain);
+    spawn(script.spawn_detached, Sleeper::detached);
+    spawn(script.spawn_stubborn, Sleeper::stubborn);
+    spawn(script.spawn_escaped, Sleeper::escaped);
+    nuisance.flood_stderr(script.stderr_flood);
+    nuisance.leak(script.leak);
+    if (script.deaf) {
+        stop_reading_stdin();
     }
 }
 

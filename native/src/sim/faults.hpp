@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "nuisance.hpp"
 #include "script.hpp"
 
 /// The things that no decent worker does.
@@ -13,11 +14,10 @@ void die(const Death &death);
 /// Never returns, does nothing.
 [[noreturn]] void hang();
 
-/// From now on SIGTERM is ignored, by this process and those it forks later.
-void ignore_sigterm();
-
-/// Fork sleeping processes; they end by themselves after ten minutes.
-void spawn(std::int64_t in_group, std::int64_t detached);
+/// Do what the script says of signals, input, descendants, stderr and memory, from now on.
+///
+/// A descendant sleeps, and ends by itself after ten minutes.
+void begin_faults(const Script &script, Nuisance &nuisance);
 
 /// Write this many numbered lines to stderr.
 void write_stderr(std::int64_t lines);

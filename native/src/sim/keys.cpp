@@ -188,6 +188,24 @@ constexpr Key keys[] = {
     {"spawn_detached", "N", false,
      [](Script &s, V v) { return read<std::int64_t>(v, 0, 64, s.spawn_detached); },
      "the same, each with a session of its own"},
+    {"spawn_stubborn", "N", false,
+     [](Script &s, V v) { return read<std::int64_t>(v, 0, 64, s.spawn_stubborn); },
+     "the same, in the worker's group, and each ignores SIGTERM"},
+    {"spawn_escaped", "N", false,
+     [](Script &s, V v) { return read<std::int64_t>(v, 0, 64, s.spawn_escaped); },
+     "the same, each with a session of its own and no parent: it was forked twice"},
+    {"stderr_flood", "N", false, [](Script &s, V v) { return count(v, s.stderr_flood); },
+     "writes N lines a second to stderr, from now on"},
+    {"leak", "BYTES", false, [](Script &s, V v) { return count(v, s.leak); },
+     "takes BYTES of memory a second, from now on, and gives none back"},
+    {"deaf", "", false, [](Script &s, V) { return s.deaf = true; },
+     "does not read its stdin (from this request on), and does not see its end"},
+    {"wrong_nonce", "", true, [](Script &s, V) { return s.wrong_nonce = true; },
+     "answers a ping with the nonce of another"},
+    {"wrong_session", "", true, [](Script &s, V) { return s.wrong_session = true; },
+     "acknowledges what is done to a session with the name of another"},
+    {"stray_done", "MS", false, [](Script &s, V v) { return count(v, s.stray_done); },
+     "idle for MS after the ready line (directive: after its terminal), says done to nobody"},
     {"hang", "STAGE", false,
      [](Script &s, V v) {
          During during{};
@@ -220,13 +238,27 @@ constexpr Key keys[] = {
      },
      "calls abort()"},
     {"at", "N", false, [](Script &s, V v) { return count(v, s.at); },
-     "decode step of exit, signal, abort, garbage, half_line and error (0)"},
+     "decode step of exit, signal, abort, garbage, half_line, big_line, close_stdout, error (0)"},
     {"during", "STAGE", false, [](Script &s, V v) { return read_during(v, s.during); },
      "exit, signal or abort at the start of load or prefill, or in decode (decode)"},
     {"garbage", "", false, [](Script &s, V) { return s.garbage = true; },
      "writes a line that is not JSON"},
     {"half_line", "", false, [](Script &s, V) { return s.half_line = true; },
      "writes half a line and exits with status 0"},
+    {"big_line", "BYTES", false,
+     [](Script &s, V v) {
+         std::int64_t bytes = 0;
+         if (!read<std::int64_t>(v, 0, std::int64_t{1} << 28, bytes)) {
+             return false;
+         }
+         s.big_line = bytes;
+         return true;
+     },
+     "writes a token of BYTES on one line (at most 256 MiB)"},
+    {"close_stdout", "", false, [](Script &s, V) { return s.close_stdout = true; },
+     "closes stdout and does nothing for ever, but stays alive"},
+    {"two_dones", "", false, [](Script &s, V) { return s.two_dones = true; },
+     "ends the request twice"},
     {"late_done", "MS", false, [](Script &s, V v) { return count(v, s.late_done); },
      "after a cancel: silent for MS, then a proper done"},
     {"error", "TEXT", false,

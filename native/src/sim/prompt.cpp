@@ -35,6 +35,10 @@ Prompt begin_prompt(const Script &defaults) {
     Prompt prompt{defaults, {}};
     // As options these have happened already, when the process started.
     prompt.script.spawn = prompt.script.spawn_detached = 0;
+    prompt.script.spawn_stubborn = prompt.script.spawn_escaped = 0;
+    prompt.script.stderr_flood = prompt.script.leak = 0;
+    prompt.script.deaf = false;
+    prompt.script.stray_done.reset();
     prompt.script.hang = defaults.hang == During::load ? std::nullopt : defaults.hang;
     if (defaults.during == During::load) {
         prompt.script.during = During::decode;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 
+#include "nuisance.hpp"
 #include "script.hpp"
 #include "sllm/output.hpp"
 
@@ -12,11 +13,12 @@ namespace sllm::sim {
 struct Scene {
     explicit Scene(Script options) : defaults(std::move(options)), script(defaults) {}
 
-    const Script defaults;         ///< what the options say
-    Script script;                 ///< of the latest request; request thread only
-    std::atomic<bool> deaf{false}; ///< script.ignore_cancel, for the control thread
-    std::size_t prompt_tokens = 0; ///< of the latest request, for the pace of its prefill
-    Output *output = nullptr;      ///< set when the runtime has started
+    const Script defaults;                  ///< what the options say
+    Script script;                          ///< of the latest request; request thread only
+    std::size_t prompt_tokens = 0;          ///< of the latest request, for the pace of its prefill
+    std::atomic<bool> ignore_cancel{false}; ///< of script, for the control thread
+    Output *output = nullptr;               ///< set when the runtime has started
+    Nuisance nuisance;                      ///< request thread only
 };
 
 } // namespace sllm::sim

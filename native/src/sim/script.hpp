@@ -57,6 +57,14 @@ struct Script {
     bool ignore_sigterm = false;
     std::int64_t spawn = 0;
     std::int64_t spawn_detached = 0;
+    std::int64_t spawn_stubborn = 0;
+    std::int64_t spawn_escaped = 0;
+    std::int64_t stderr_flood = 0; ///< lines a second
+    std::int64_t leak = 0;         ///< bytes a second
+    bool deaf = false;
+    bool wrong_nonce = false;
+    bool wrong_session = false;
+    std::optional<std::int64_t> stray_done;
 
     // Faults of a request.
     std::optional<During> hang;
@@ -68,6 +76,9 @@ struct Script {
     During during = During::decode;
     bool garbage = false;
     bool half_line = false;
+    bool close_stdout = false;
+    std::optional<std::int64_t> big_line; ///< bytes of text
+    bool two_dones = false;
     std::int64_t late_done = 0;
     std::optional<std::string> error;
     std::int64_t stderr_lines = 0;

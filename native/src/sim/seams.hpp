@@ -13,9 +13,9 @@ class SimSeams final : public Seams {
     [[nodiscard]] Withheld withheld() const override;
     void started(Output &output) override;
     [[nodiscard]] std::optional<std::string> announce(std::string line) override;
-    void before_read() override { pause(Pause::At::before_read); }
+    void before_read() override;
     void before_detach(bool cancelled) override;
-    void after_flush() override { pause(Pause::At::after_flush); }
+    void after_flush() override;
     void before_end() override;
     [[nodiscard]] bool hears_cancel(std::uint64_t id) noexcept override;
 

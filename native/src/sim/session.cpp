@@ -96,10 +96,7 @@ PrefillResult SimSession::prefill(std::span<const Token> tokens) {
 
 void SimSession::start_request() {
     const Script &script = scene_.script;
-    if (script.ignore_sigterm) {
-        ignore_sigterm();
-    }
-    spawn(script.spawn, script.spawn_detached);
+    begin_faults(script, scene_.nuisance);
     write_stderr(script.stderr_lines);
     if (script.death && script.during == During::prefill) {
         die(*script.death);
@@ -150,6 +147,15 @@ std::optional<Failed> SimSession::misbehave() {
     }
     if (script.garbage) {
         static_cast<void>(scene_.output->write_raw("this is not JSON\n"));
+    }
+    if (script.big_line) {
+        std::string line = "{\"token\":\"";
+        line.append(static_cast<std::size_t>(*script.big_line), 'x');
+        static_cast<void>(scene_.output->write_raw(line + "\"}\n"));
+    }
+    if (script.close_stdout) {
+        scene_.output->close();
+        hang();
     }
     if (script.half_line) {
         static_cast<void>(scene_.output->write_raw("{\"token\": \"hal"));
