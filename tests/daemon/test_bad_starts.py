@@ -102,8 +102,8 @@ def occupied(folder: Path) -> Path:
         ),
         pytest.param(
             occupied,
-            "cannot listen on unix:{folder}/open/c.sock: something that is not a socket has that name; "
-            "move it away, or change listen.address",
+            "cannot listen on unix:{folder}/open/c.sock: something that is not a socket has that "
+            "name; move it away, or change listen.address",
             id="a file",
         ),
     ],
