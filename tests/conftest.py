@@ -59,9 +59,9 @@ def leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def no_fd_leak() -> Iterator[None]:
     """The test process has no descriptor open afterwards that it had not before."""
-    before = _descriptors()
+    before = open_descriptors()
     yield
-    left = {fd: target for fd, target in _descriptors().items() if before.get(fd) != target}
+    left = {fd: target for fd, target in open_descriptors().items() if before.get(fd) != target}
     if left:
         pytest.fail(f"the test left descriptors open: {left}", pytrace=False)
 
@@ -94,7 +94,8 @@ def _command(pid: int) -> str:
         return "gone meanwhile"
 
 
-def _descriptors() -> dict[int, str]:
+def open_descriptors() -> dict[int, str]:
+    """What this process has open, by number."""
     found = {}
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the one that lists the folder

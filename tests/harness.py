@@ -15,7 +15,7 @@ import trio
 from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import load
 from supervisord_llm.core.record import Record
-from supervisord_llm.events import Event
+from supervisord_llm.events import Event, RequestAccepted, RequestFinished
 from supervisord_llm.host import tree
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.runtime.channel import Write
@@ -24,7 +24,7 @@ from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.request import RequestSpec, RequestStream
 from supervisord_llm.runtime.slot import Slot
 from supervisord_llm.runtime.supervisor import Supervisor
-from tests.conftest import TEST_VARIABLE
+from tests.conftest import TEST_VARIABLE, open_descriptors
 
 E = TypeVar("E", bound=Event)
 
@@ -152,9 +152,18 @@ async def bench(
     settings: str = QUICK,
     ready: bool = True,
     write: Write = os.write,
+    command: Sequence[str] = (),
 ) -> AsyncIterator[Bench]:
-    """Run a supervisor; stop it in order at the end and see that nothing is left."""
-    config = load(write_config(folder, options, workers=workers, settings=settings), os.environ)
+    """Run a supervisor; stop it in order at the end and see that nothing is left.
+
+    Its workers are the sim worker with ``options``, or any other ``command``. Whatever a test does,
+    three things hold afterwards: every accepted request had exactly one terminal record, no pool
+    has one left, and there are no more tasks and descriptors than before. That no process is left
+    holds for every test.
+    """
+    before = trio.lowlevel.current_statistics().tasks_living, open_descriptors()
+    argv = command or ["sllm-sim-worker", *options.split()]
+    config = load(write_command(folder, argv, workers, settings), os.environ)
     plan = slot_launches(config.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
     events = Recorder()
     tree.set_child_subreaper()  # as the daemon does: it adopts what workers leave behind
@@ -182,3 +191,13 @@ async def bench(
                 with trio.CancelScope(shield=True), trio.fail_after(SECONDS):
                     assert await supervisor.stop(hurry)
                 nursery.cancel_scope.cancel()
+    check_requests(made)
+    assert before == (trio.lowlevel.current_statistics().tasks_living, open_descriptors())
+
+
+def check_requests(made: Bench) -> None:
+    """Every accepted request has one terminal record, and none is held any more."""
+    accepted = [event.request for event in made.events.all(RequestAccepted)]
+    finished = [event.request for event in made.events.all(RequestFinished)]
+    assert sorted(accepted) == sorted(finished)
+    assert (made.pool.queued, made.pool.in_flight) == (0, 0)

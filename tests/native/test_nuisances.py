@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -53,8 +54,8 @@ def test_descendants_can_ignore_sigterm(how: str) -> None:
 
 def ignored_signals(pid: int) -> int:
     """The signals that a process ignores, as a mask."""
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1], 16) for line in status if line.startswith("SigIgn:"))
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
 
 
 @pytest.mark.parametrize("how", ["option", "directive"])
