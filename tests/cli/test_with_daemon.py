@@ -17,7 +17,7 @@ import trio
 from supervisord_llm.client import Client
 from supervisord_llm.schema import WorkerInfo
 from tests.cli.command import Done, llmctl, started
-from tests.harness import SECONDS, write_config
+from tests.harness import SCRIPTS, SECONDS, write_command, write_config
 
 MILLISECONDS = r"(<0\.1|\d+(\.\d)?) (ms|s)"
 
@@ -203,6 +203,36 @@ async def test_an_operator_takes_a_worker_out(socket: Path) -> None:
     assert done.err.startswith("llmctl: cancelled by operator after ")
     assert (0, f"{slot} ready: resumed\n") == (resumed.code, resumed.out)
     assert f" {slot}/1 " in log.out
+
+
+async def test_a_parked_slot_is_mended_and_resumed(tmp_path: Path) -> None:
+    """Every command that looks at it tells why it is down; once the cause is gone it serves."""
+    model = tmp_path / "model"
+    script = f"test -e {model} && exec {SCRIPTS}/sllm-sim-worker; echo no {model} >&2; exit 3"
+    restart = 'restart = { backoff_initial = "10ms", backoff_max = "10ms", max_restarts = 1 }\n'
+    config = write_command(tmp_path, ["/bin/sh", "-c", script], 1, restart)
+    socket = tmp_path / "control.sock"
+    why = "sim.0 is parked (unexpected_exit, generation 2 ended with exit:3); mend the cause, "
+    why += 'then run "llmctl resume sim.0"'
+    async with running_daemon(config):
+        listed = await llmctl(socket, "workers")
+        logged = await llmctl(socket, "logs", "sim.0")
+        asked = await llmctl(socket, "generate", "--raw", "x")
+        taken = await llmctl(socket, "quarantine", "sim.0")
+        model.touch()
+        resumed = await llmctl(socket, "resume", "sim.0")
+        await wait_event(socket, "worker.ready", worker="sim.0", generation=3)
+        served = await llmctl(socket, "generate", "--raw", "x sim.tokens=1")
+
+    assert ["", why, f"    | no {model}"] == listed.err.splitlines()
+    assert f"{why}\n" == logged.err
+    assert [f"sim.0/1 no {model}", f"sim.0/2 no {model}"] == [
+        line.partition(" ")[2] for line in logged.out.splitlines()
+    ]
+    assert (1, True) == (asked.code, "(sim.0 parked (unexpected_exit, exit:3))" in asked.err)
+    assert (1, True) == (taken.code, "cannot quarantine sim.0: it is parked" in taken.err)
+    assert (0, "sim.0 starting: resumed\n") == (resumed.code, resumed.out)
+    assert (0, "t0 \n") == (served.code, served.out)
 
 
 async def test_following_events_ends_with_the_daemon(tmp_path: Path) -> None:
