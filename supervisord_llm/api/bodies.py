@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 _PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 _FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*?)`")
-_LONGEST_PATH = 80
-"""Characters of a field's path, which the client makes up, in messages and events."""
+_LONGEST_NAME = 80
+"""Characters of a name that a client made up, in messages and events."""
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
@@ -48,10 +48,14 @@ def _invalid_field(text: str) -> InvalidRequest:
         what = "it is missing; add it" if missing else "there is no such field; leave it out"
     elif "out of range" in what:
         what = "its number is too large; send a smaller one"
-    if len(path) > _LONGEST_PATH:
-        path = path[:_LONGEST_PATH] + "…"
+    path = _shortened(path)
     where = f"field {path!r}" if path else "the body"
     return InvalidRequest(f"cannot use {where}: {what[0].lower()}{what[1:]}", param=path or None)
+
+
+def _shortened(name: str) -> str:
+    """Cut what the client made up to what a message or an event has room for."""
+    return name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "…"
 
 
 Parser = Callable[[str, str], Any]
@@ -63,9 +67,12 @@ def read_query(request: Request, **parsers: Parser) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in request.query_params.multi_items():
         if name not in parsers:
-            known = ", ".join(parsers) or "none"
+            known = f"; there are: {', '.join(parsers)}" if parsers else ""
+            unknown = _shortened(name)
             raise InvalidRequest(
-                f"cannot use query parameter {name!r}: unknown here; known: {known}", param=name
+                f"cannot use query parameter {unknown!r}: there is no such one here; leave it out"
+                f"{known}",
+                param=unknown,
             )
         if name in found:
             raise InvalidRequest(

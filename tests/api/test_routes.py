@@ -133,3 +133,26 @@ async def test_a_bad_query_is_named(door: Door, path: str, param: str) -> None:
     """Unknown, repeated or unreadable parameters are a 400 that names them."""
     error = (await door.http.get(path)).json()["error"]
     assert ("invalid_request", param) == (error["code"], error["param"])
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "/api/v1/status?x=1",
+            "cannot use query parameter 'x': there is no such one here; leave it out",
+        ),
+        pytest.param(
+            "/api/v1/events?x=1",
+            "cannot use query parameter 'x': there is no such one here; leave it out; there are: "
+            "follow, since",
+        ),
+        (
+            f"/api/v1/status?{'x' * 9000}=1",
+            f"cannot use query parameter '{'x' * 80}…': there is no such one here; leave it out",
+        ),
+    ],
+)
+async def test_an_unknown_parameter_is_told_what_to_do(door: Door, path: str, message: str) -> None:
+    """In a few words, whatever its length, and with those that there are."""
+    assert message == (await door.http.get(path)).json()["error"]["message"]
