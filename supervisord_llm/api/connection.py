@@ -17,6 +17,7 @@ import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Event, RawData
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
@@ -35,6 +36,9 @@ MAX_HEAD = 32 * 1024
 
 EARLY_BYTES_PATIENCE = 0.25
 """Seconds that a response may still take when bytes of the next request are here already."""
+
+SMALL_PIECE = 16 * 1024
+"""Bytes that `Connection.send_body_now` takes at most."""
 
 Refuse = Callable[[int, str], None]
 """Told of the status (0: closed without one) and the reason of a connection that is turned away."""
@@ -113,9 +117,11 @@ class Connection(TCPServer):
         peer: Peer,
         refuse: Refuse,
     ) -> None:
-        super().__init__(ASGIWrapper(app), config, context, {"peer": peer}, stream)  # type: ignore[arg-type]
+        state = {"peer": peer, "send_body_now": self.send_body_now}
+        super().__init__(ASGIWrapper(app), config, context, state, stream)  # type: ignore[arg-type]
         self._refuse = refuse
         self._http = Http1(refuse=refuse, early=self._on_early_bytes)
+        self._unsent = b""
         self._task_group = TaskGroup()
 
     async def run(self) -> None:
@@ -135,6 +141,46 @@ class Connection(TCPServer):
                 await self.idle_task.stop()
         finally:
             self.stream.cut()
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send, without a pause if all of it goes at once.
+
+        Hypercorn's own takes a lock, a cancel scope and two rounds of the event loop, which is most
+        of what a token costs that comes alone. It still does what needs waiting, or goes wrong.
+        """
+        if not isinstance(event, RawData) or self.send_lock.locked():
+            await super().protocol_send(event)
+            return
+        data, self._unsent = self._unsent + event.data, b""
+        sent = self.stream.send_now(data)
+        if sent == len(data):
+            return
+        # What has begun must be sent whole, or whatever came after it would be misread.
+        with trio.CancelScope(shield=True):
+            await super().protocol_send(RawData(data=data[sent:]))
+
+    def send_body_now(self, data: bytes) -> bool:
+        """Send a small piece of a reply's body on the spot, past the server's layers.
+
+        Returns:
+            False, with nothing done, if it cannot be: no reply is under way, an earlier piece
+            still waits for the client, this one is not small, or the client takes no more.
+        """
+        if (
+            len(data) > SMALL_PIECE
+            or self._unsent
+            or self.send_lock.locked()
+            or self._http.our_state is not h11.SEND_BODY
+        ):
+            return False
+        # h11 remembers nothing of a piece of a body without a length, so it may be dropped again.
+        framed = self._http.send(h11.Data(data=data))
+        sent = self.stream.send_now(framed)
+        if sent == 0:
+            return False
+        # Linux takes a piece of this size whole or not at all; if not, the rest goes first later.
+        self._unsent = framed[sent:]
+        return True
 
     def _make_protocol(self, task_group: TaskGroupFace) -> ProtocolWrapper:
         wrapper = ProtocolWrapper(

@@ -7,7 +7,7 @@ A batch of tokens costs one encoding and one send, however many tokens it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache, partial
@@ -58,6 +58,7 @@ async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream) -> bytes:
         id_ = stream.request.id
         await lines.open()
         await lines.send(json_lines([Accepted(id=id_, pool=pool.name, queued=stream.queued)]))
+        stream.pass_directly(lambda texts: lines.send_now(_encode_tokens(texts)))
         while (batch := await stream.next_batch()) is not None:
             encoded = _encode(id_, batch)
             if batch.record is not None:
@@ -75,6 +76,10 @@ def _encode(id_: str, batch: Batch) -> bytes:
     if batch.record is not None:
         values.append(records.finished(id_, batch.record))
     return json_lines(values)
+
+
+def _encode_tokens(texts: Sequence[str]) -> bytes:
+    return json_lines([Token(text=text) for text in texts])
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class LineStream:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
+        self._send_now: Callable[[bytes], bool] | None = scope["state"].get("send_body_now")
         self.head_only = scope["method"] == "HEAD"
 
     async def open(self) -> None:
@@ -68,6 +69,10 @@ class LineStream:
     async def send(self, lines: bytes) -> None:
         """Send whole lines."""
         await self._send({"type": "http.response.body", "body": lines, "more_body": True})
+
+    def send_now(self, lines: bytes) -> bool:
+        """Send whole lines on the spot; False, and nothing is sent, where that is not possible."""
+        return self._send_now is not None and self._send_now(lines)
 
     async def close(self, lines: bytes) -> None:
         """Send the last lines, if any, and the end of the reply."""

@@ -7,6 +7,8 @@ breaks the connection, and ``cut`` breaks it from outside, which wakes whoever w
 
 from __future__ import annotations
 
+import os
+
 import trio
 
 
@@ -21,6 +23,16 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         self._stream = stream
         self._send_timeout = send_timeout
         self.stalled = False
+
+    def send_now(self, data: bytes) -> int:
+        """Send what goes without waiting; the bytes that went, 0 also if the peer is gone.
+
+        What is wrong then is raised by `send_all`, which must follow for the rest.
+        """
+        try:
+            return os.write(self.socket.fileno(), data)
+        except OSError:
+            return 0
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send everything. Raises ``BrokenResourceError`` if the peer left or stopped reading."""

@@ -4,11 +4,14 @@ The reader of a worker's stdout does not wait for a client, so `put_tokens` take
 brought, and `overfull` says afterwards that the client has left more lying than it may. The reader
 then gives the client one short, bounded chance to run before the request fails; what a box holds is
 therefore its bound and one read at the most.
+
+A token that comes alone, while its reader waits in an empty box, can pass the box by (`direct`): to
+wake the reader's task for it costs more than all the rest of its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
@@ -44,6 +47,10 @@ class Mailbox:
         self._bytes = 0
         self._record: Record | None = None
         self._closed = False
+        self.direct: Callable[[Sequence[str]], bool] | None = None
+        """Asked to take tokens on the spot while the reader waits in the empty box; it may refuse,
+        and must neither wait nor raise."""
+        self._reader_waits = False
         self._filled = trio.Event()
         self._taken = trio.Event()
 
@@ -61,6 +68,10 @@ class Mailbox:
         """Take a batch of tokens."""
         if self._closed:
             return
+        # Once something is here, what comes must queue behind it.
+        passes = self._reader_waits and not self._filled.is_set()
+        if passes and self.direct is not None and self.direct(texts):
+            return
         self._tokens += texts
         self._bytes += sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
         self._filled.set()
@@ -77,7 +88,11 @@ class Mailbox:
 
     async def next_batch(self) -> Batch:
         """Wait for something and take all of it; one reader at a time."""
-        await self._filled.wait()
+        self._reader_waits = True
+        try:
+            await self._filled.wait()
+        finally:
+            self._reader_waits = False
         self._filled = trio.Event()
         started, record = self._started, self._record
         self._started = self._record = None

@@ -309,6 +309,10 @@ class RequestStream:
         self.queued = queued
         self._ended = False
 
+    def pass_directly(self, take: Callable[[Sequence[str]], bool]) -> None:
+        """Let ``take`` have the tokens that come while `next_batch` waits; see `Mailbox.direct`."""
+        self.request.mailbox.direct = take
+
     async def next_batch(self) -> Batch | None:
         """Wait for what comes next; ``None`` after the batch that carried the record."""
         if self._ended:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -80,3 +82,61 @@ async def test_taking_wakes_who_waits_for_room() -> None:
                 box.put_tokens(["c"] * 10)
         assert woken.is_set()
         assert not box.overfull
+
+
+async def test_tokens_pass_a_waiting_reader_in_an_empty_box_by() -> None:
+    """They are given on the spot; what comes after a start or beside a reader's work queues."""
+    box = Mailbox(10, 100)
+    passed: list[str] = []
+    batches: list[Batch] = []
+
+    def take(texts: Sequence[str]) -> bool:
+        passed.extend(texts)
+        return True
+
+    async def read() -> None:
+        batches.append(await box.next_batch())
+
+    box.direct = take
+    box.put_tokens(["nobody waits"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        box.put_tokens(["a"])
+        box.put_tokens(["b", "c"])
+        box.put_record(RECORD)
+        box.put_tokens(["behind the record"])
+    assert ["a", "b", "c"] == passed
+    assert [
+        Batch(None, ["nobody waits"], None),
+        Batch(None, ["behind the record"], RECORD),
+    ] == batches
+
+
+async def test_tokens_that_are_not_taken_on_the_spot_stay_in_the_box() -> None:
+    """A refusal costs nothing but the way through the box."""
+    box = Mailbox(10, 100)
+    box.direct = lambda _: False
+    batches: list[Batch] = []
+
+    async def read() -> None:
+        batches.append(await box.next_batch())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        box.put_tokens(["a"])
+        box.put_tokens(["b"])
+    assert [Batch(None, ["a", "b"], None)] == batches
+
+
+async def test_a_reader_that_was_cancelled_is_not_taken_for_a_waiting_one() -> None:
+    """What comes after a reader gave up stays for the next one."""
+    box = Mailbox(10, 100)
+    box.direct = lambda _: True
+    with trio.move_on_after(0):
+        await box.next_batch()
+    box.put_tokens(["a"])
+    assert Batch(None, ["a"], None) == await box.next_batch()
