@@ -39,14 +39,23 @@ class SlotState(StrEnum):
     """What a slot is doing, in an operator's words."""
 
     STARTING = "starting"
+    """A worker was spawned and loads its model."""
     READY = "ready"
+    """It serves, and has nothing to do."""
     BUSY = "busy"
+    """It serves, and has a request."""
     CANCELLING = "cancelling"
+    """Its request is being cancelled."""
     DRAINING = "draining"
+    """It finishes what it has; then its worker is stopped or replaced."""
     QUARANTINED = "quarantined"
+    """Its worker was judged unfit and is being torn down."""
     BACKOFF = "backoff"
+    """It has no worker and waits for its next start."""
     PARKED = "parked"
+    """It failed too often and stays down until an operator acts."""
     STOPPED = "stopped"
+    """It was taken down on purpose."""
 
 
 class TeardownStage(StrEnum):
@@ -109,9 +118,13 @@ class CancelledBy(StrEnum):
     """Whose wish a cancellation was."""
 
     CLIENT = "client"
+    """It closed its connection."""
     API = "api"
+    """Somebody cancelled the request by its id."""
     OPERATOR = "operator"
+    """Somebody tore down its worker."""
     SHUTDOWN = "shutdown"
+    """The daemon stops."""
 
 
 class FailureReason(StrEnum):
@@ -145,17 +158,24 @@ class AnsweredBy(StrEnum):
     GRACE = "grace"
     """Not its word: it did not speak in time, or will not speak any more."""
     QUEUE = "queue"
+    """No worker had it."""
 
 
 class Resolution(StrEnum):
     """What became of the worker that a cancellation was aimed at."""
 
     QUEUED = "queued"
+    """No worker had heard of the request."""
     COOPERATIVE = "cooperative"
+    """It ended the request by itself."""
     RACED = "raced"
+    """It had completed the request before it heard of the cancellation."""
     TERMINATED = "terminated"
+    """It was torn down, and SIGTERM was enough."""
     KILLED = "killed"
+    """It was torn down, and SIGKILL was needed."""
     UNREAPABLE = "unreapable"
+    """It does not end although it was killed."""
 
 
 class Dialect(StrEnum):
@@ -169,10 +189,15 @@ class Extension(StrEnum):
     """An addition to the upstream protocol that both sides have said they know."""
 
     PING = "ping"
+    """A ping is answered at once, even while the model computes."""
     HEARTBEAT = "heartbeat"
+    """The worker says unasked how far its work is."""
     CANCEL_PREFILL = "cancel_prefill"
+    """A cancel frame takes effect within prefill."""
     CANCEL_IDS = "cancel_ids"
+    """A cancel frame for a request that is not there yet is kept for it."""
     MODEL = "model"
+    """The ready line describes the model."""
 
 
 class Phase(StrEnum):
@@ -187,12 +212,17 @@ class RequestState(StrEnum):
     """Where a request stands; these are the rows of the ledger's table."""
 
     QUEUED = "queued"
+    """It waits for a slot."""
     DISPATCHED = "dispatched"
+    """A worker has it and has not answered yet."""
     STREAMING = "streaming"
+    """Output comes."""
     CANCELLING = "cancelling"
+    """Its worker was asked to stop."""
     HELD = "held"
     """Its client has been answered, a worker still holds it."""
     FINISHED = "finished"
+    """Its client has been answered, and no worker holds it."""
 
 
 class ExitKind(StrEnum):
