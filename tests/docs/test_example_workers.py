@@ -32,7 +32,11 @@ def echo_worker() -> Path:
             "building the example worker",
             ROOT / "native" / "examples" / "echo",
             tree,
-            ["-DCMAKE_BUILD_TYPE=Debug", f"-DSLLM_JSON_INCLUDE={llama_source() / 'vendor'}"],
+            [
+                "-DCMAKE_BUILD_TYPE=Debug",
+                "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror",
+                f"-DSLLM_JSON_INCLUDE={llama_source() / 'vendor'}",
+            ],
             find_toolchain(),
             name="echo",
             target="echo-worker",
