@@ -20,7 +20,7 @@ BAD = """
 command = {command}
 workers = 1
 required = false
-load_limits = {{ timeout = "300ms", stall = "300ms" }}
+load_limits = {{ timeout = "1s", stall = "1s" }}
 cancel = {{ terminate_grace = "500ms" }}
 restart = {{ backoff_initial = "10ms", backoff_max = "10ms", max_restarts = 1 }}
 """
@@ -71,7 +71,7 @@ def beside_a_good_pool(folder: Path, command: list[str]) -> Iterator[Running]:
             ["sllm-sim-worker", "--never_ready"],
             "load_timeout",
             "signal:SIGTERM",
-            "not ready after 0.3 s",
+            "not ready after 1",
             id="never ready",
         ),
         pytest.param(
