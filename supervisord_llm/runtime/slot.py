@@ -245,7 +245,8 @@ class Slot:
         if self._life is None:
             raise Refused(
                 RejectReason.POOL_UNAVAILABLE,
-                f"cannot quarantine {self.name}: it is {self.state} and has no worker",
+                f"cannot quarantine {self.name}: it is {self.state} and has no worker; "
+                "`llmctl resume` starts one",
             )
         self.cancel_all(CancelledBy.OPERATOR)
         detail = "an operator asked for it"

@@ -90,7 +90,8 @@ async def test_a_parked_slot_tells_why_and_can_be_resumed(tmp_path: Path) -> Non
         assert ("exit:3", [complaint]) == (worker.last_exit.exit, worker.last_exit.last_lines)
         assert [complaint] == parked.last_lines
 
-        with pytest.raises(ApiError, match=r"cannot quarantine sim\.0: it is parked"):
+        remedy = "it is parked and has no worker; `llmctl resume` starts one"
+        with pytest.raises(ApiError, match=rf"cannot quarantine sim\.0: {remedy}"):
             await at.client.quarantine("sim.0")
         with pytest.raises(ApiError, match=r"sim\.0 parked \(unexpected_exit, exit:3\)"):
             async with at.client.generate(ask("x")):
