@@ -90,7 +90,6 @@ class QuarantineReason(StrEnum):
     PROTOCOL_ERROR = "protocol_error"
     UNEXPECTED_EXIT = "unexpected_exit"
     OPERATOR = "operator"
-    SHUTDOWN = "shutdown"
 
 
 class PlannedReason(StrEnum):
