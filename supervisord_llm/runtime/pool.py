@@ -14,6 +14,7 @@ from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import admission, ledger
 from supervisord_llm.core.admission import Limits, Waiting
 from supervisord_llm.core.words import (
+    WIRE_ID_MAX,
     CancelledBy,
     PoolName,
     RejectReason,
@@ -173,7 +174,10 @@ class Pool:
         loads = [slot.load() for slot in self.slots]
         for assignment in admission.assign(self._waiting(), loads):
             request = self._queue.pop(assignment.request)
-            self._by_name[assignment.slot].assign(request, self._message(request.spec))
+            slot = self._by_name[assignment.slot]
+            slot.assign(request, self._message(request.spec))
+            if request.wire_id == WIRE_ID_MAX:
+                slot.reload()  # ids never wrap; the next worker starts again at 1
 
     def _message(self, spec: RequestSpec) -> Generate:
         sampling = self.config.sampling
