@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from contextlib import suppress
 
+import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from supervisord_llm.events import DaemonError
+from supervisord_llm.api import connection
+from supervisord_llm.events import DaemonError, WorkerResumed
 from tests.api.conftest import OpenDoor
-from tests.api.raw import GENERATE, get, post, read_to_end
+from tests.api.raw import GENERATE, get, post, read_to_end, read_until
 
 PIECES = st.sampled_from(
     [
@@ -53,22 +55,37 @@ quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick
+@example(script=[post("/api/v1/generate", GENERATE), get("/livez")], half=False)
+@example(script=[get("/api/v1/events?follow=true"), b"GET "], half=True)
 @given(script=SCRIPT, half=st.booleans())
 async def test_any_bytes_are_survived(open_door: OpenDoor, script: list[bytes], half: bool) -> None:
-    """No bug of ours is reached, nothing of it stays, and another client is served meanwhile."""
-    async with open_door(idle_timeout=0.05, body_timeout=0.05) as door:
-        async with await door.connect() as stream:
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                for piece in script:
-                    await stream.send_all(piece)
-                if half:
-                    await stream.send_eof()
-            assert b"live\n" == (await door.http.get("/livez")).content
-        door.close()
-        with trio.fail_after(5):
-            await door.ended.wait()
-            for request in door.daemon.requests():
-                await request.wait_finished()
+    """No bug of ours is reached, nothing of it stays, and other clients are served meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "EARLY_BYTES_PATIENCE", 0.01)
+        async with (
+            open_door(idle_timeout=0.05, body_timeout=0.05) as door,
+            await door.connect() as other,
+        ):
+            await other.send_all(get("/api/v1/events?follow=true"))
+            await read_until(other, b"stream.opened")
+            async with await door.connect() as stream:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    for piece in script:
+                        await stream.send_all(piece)
+                    if half:
+                        await stream.send_eof()
+                assert b"live\n" == (await door.http.get("/livez")).content
+                # Long enough for each of the limits above to cut the connection.
+                with trio.move_on_after(0.1), suppress(trio.BrokenResourceError):
+                    async for _ in stream:
+                        pass
+            door.daemon.log.publish(WorkerResumed(pool="p", worker="p.0", generation=1))
+            await read_until(other, b"worker.resumed")
+            door.close()
+            with trio.fail_after(5):
+                await door.ended.wait()
+                for request in door.daemon.requests():
+                    await request.wait_finished()
     assert not [event for event in door.daemon.events if isinstance(event, DaemonError)]
 
 
