@@ -55,8 +55,8 @@ quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick
-@example(script=[post("/api/v1/generate", GENERATE), get("/livez")], half=False)
-@example(script=[get("/api/v1/events?follow=true"), b"GET "], half=True)
+@example(script=[post("/api/v1/generate", GENERATE) + get("/livez")], half=False)
+@example(script=[get("/api/v1/events?follow=true") + b"GET "], half=False)
 @given(script=SCRIPT, half=st.booleans())
 async def test_any_bytes_are_survived(open_door: OpenDoor, script: list[bytes], half: bool) -> None:
     """No bug of ours is reached, nothing of it stays, and other clients are served meanwhile."""
