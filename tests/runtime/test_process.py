@@ -16,6 +16,7 @@ from supervisord_llm.host import tree
 from supervisord_llm.runtime.process import spawn
 from supervisord_llm.runtime.request import RequestSpec
 from tests.harness import QUICK, Bench, bench, read_tokens
+from tests.native.sim import wait_until
 
 STEADY = QUICK.replace("restart =", 'health = { probe_interval = "1h" }\nrestart =')
 
@@ -94,9 +95,8 @@ async def test_descendants_end_with_their_worker(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
         _, record = await made.generate("x sim.tokens=1 sim.spawn=2 sim.spawn_detached=2")
         assert record.outcome is Outcome.COMPLETED
-        with trio.fail_after(10):  # the detached ones leave the group a moment after they began
-            while len(children_in_group(made)) != 2:
-                await trio.sleep(0.01)
+        # The detached ones leave the group a moment after they began.
+        await trio.to_thread.run_sync(wait_until, lambda: len(children_in_group(made)) == 2)
         before = tree.descendants(made.slot().pid or 0, tree.scan())
         made.slot().reload()
         reaped = await made.events.wait(WorkerReaped)

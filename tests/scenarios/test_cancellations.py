@@ -223,3 +223,35 @@ async def test_cancellation_policy(tmp_path: Path, policy: str, able: bool) -> N
             await stream.request.wait_settled()
         resolution = Resolution.COOPERATIVE if asked else Resolution.TERMINATED
         assert stream.request.resolution is resolution
+
+
+def test_dirty_after_cancel() -> None:
+    """The next turn of a cancelled session starts cold, says why, and answers as a fresh one."""
+    with sim.ready("--sessions", "1") as worker:
+        worker.send(prompt=LONG, session_id="s", cancel_request_id=1)
+        worker.receive()
+        worker.cancel(1)
+        _, first = worker.finish()
+        assert (first["cancelled"], "generated_token_ids" in first) == (True, False)
+        turn = {"prompt": "x y sim.tokens=4", "session_id": "s"}
+        text, second = worker.generate(**turn, cancel_request_id=2)
+        assert (second["session_reset_reason"], second["reused_prompt_tokens"]) == ("dirty", 0)
+    with sim.ready("--sessions", "1") as fresh:
+        other, third = fresh.generate(**turn, cancel_request_id=1)
+    assert text == other
+    assert second["generated_token_ids"] == third["generated_token_ids"]
+
+
+def test_same_session_order() -> None:
+    """A reset waits for the terminal of what is cancelled before it; what follows starts cold."""
+    with sim.ready("--sessions", "1") as worker:
+        worker.send(prompt=LONG, session_id="s", cancel_request_id=1)
+        worker.receive()
+        worker.send(op="reset", session_id="s")
+        worker.send(prompt="x sim.tokens=2", session_id="s", cancel_request_id=2)
+        worker.cancel(1)
+        _, first = worker.finish()
+        assert first["cancelled"] is True
+        assert worker.receive() == {"reset": True, "session_id": "s"}
+        text, third = worker.finish()
+        assert (text, third["reused_prompt_tokens"]) == ("t0 t1 ", 0)
