@@ -239,79 +239,6 @@ TEST_CASE("A cancel is obeyed wherever it comes", "[generate]") {
     CHECK(stops == bench.engine.stops);
 }
 
-TEST_CASE("A cancel between batches leaves the rest of the prompt", "[generate]") {
-    Bench bench;
-    bench.request.prompt = whole("a b c d e f g h i");
-    bench.engine.stops_prefill = false;
-    bench.engine.on_prefill = [&](std::size_t batch) {
-        if (batch == 1) {
-            bench.cancel();
-        }
-    };
-    CHECK(cancelled(bench.terminal()));
-    CHECK(2 == bench.engine.batches.size());
-}
-
-TEST_CASE("A cancel in the last step wins over the length", "[generate]") {
-    Bench bench;
-    bench.engine.obeys = false;
-    bench.request.max_new_tokens = 2;
-    bench.engine.on_decode = [&](std::size_t step) {
-        if (step == 1) {
-            bench.cancel();
-        }
-    };
-    CHECK(cancelled(bench.terminal()));
-    CHECK("a" == bench.captured.text());
-}
-
-TEST_CASE("A cancel in the step that completes a stop string wins", "[generate]") {
-    Bench bench;
-    bench.engine.obeys = false;
-    bench.request.stop = {"b"};
-    bench.engine.on_decode = [&](std::size_t step) {
-        if (step == 1) {
-            bench.cancel();
-        }
-    };
-    CHECK(cancelled(bench.terminal()));
-}
-
-TEST_CASE("A cancel after the outcome is sealed changes nothing", "[generate]") {
-    Bench bench;
-    SECTION("before the request is detached") {
-        bench.seams.detaching = [&](bool cancelled) {
-            CHECK_FALSE(cancelled);
-            bench.cancel();
-        };
-    }
-    SECTION("after the terminal was written") {
-        bench.seams.flushed = [&] { bench.cancel(); };
-    }
-    const Json terminal = bench.terminal();
-    CHECK_FALSE(terminal.contains("cancelled"));
-    CHECK(0 == bench.engine.stops);
-    CHECK(0 == bench.controller.parked());
-}
-
-TEST_CASE("A cancel for the next request counts whenever it comes", "[generate]") {
-    Bench bench;
-    const auto cancel_next = [&] { bench.controller.deliver(2); };
-    SECTION("while this one decodes") {
-        bench.engine.on_decode = [&](std::size_t) { cancel_next(); };
-    }
-    SECTION("between its outcome and its detachment") {
-        bench.seams.detaching = [&](bool) { cancel_next(); };
-    }
-    SECTION("right after its terminal") { bench.seams.flushed = cancel_next; }
-    CHECK_FALSE(bench.terminal().contains("cancelled"));
-    bench.engine.on_decode = [](std::size_t) {};
-    bench.seams.detaching = [](bool) {};
-    bench.seams.flushed = [] {};
-    bench.request.cancel_id = 2;
-    CHECK(cancelled(bench.terminal()));
-}
-
 TEST_CASE("A request is detached before its terminal is written", "[generate]") {
     Bench bench;
     bench.seams.detaching = [&](bool) {
@@ -344,16 +271,6 @@ TEST_CASE("An engine failure is an error of that request alone", "[generate]") {
     bench.engine.fail_reset = bench.engine.fail_prefill = bench.engine.fail_decode = "";
     bench.request.cancel_id = 2;
     CHECK(bench.terminal()["finish_reason"] == "stop");
-}
-
-TEST_CASE("A cancel that was latched is reported also if the engine fails", "[generate]") {
-    Bench bench;
-    bench.engine.obeys = false;
-    bench.cancel();
-    SECTION("in reset") { bench.engine.fail_reset = "cannot do it"; }
-    SECTION("in prefill") { bench.engine.fail_prefill = "cannot do it"; }
-    SECTION("in decode") { bench.engine.fail_decode = "cannot do it"; }
-    CHECK(cancelled(bench.terminal()));
 }
 
 TEST_CASE("An engine that stops by itself has failed", "[generate]") {

@@ -260,6 +260,18 @@ TEST_CASE("A request that is refused touches no session and opens none", "[sessi
     CHECK(bench.ask(more)["session_reset_reason"] == "exact_prefix");
 }
 
+TEST_CASE("Progress tells that a session is being made", "[sessions]") {
+    Bench bench;
+    bench.table();
+    bench.engine.on_session = [&] { CHECK(sllm::Phase::prefill == bench.progress.phase()); };
+    bench.ask(whole("a"));
+    CHECK(2 == bench.engine.sessions.size());
+    bench.request.session_id = "t";
+    bench.engine.fail_session = "cannot";
+    bench.ask(whole("a"));
+    CHECK(sllm::Phase::idle == bench.progress.phase());
+}
+
 TEST_CASE("Progress in a warm prefill counts what is to be read", "[sessions]") {
     Bench bench;
     const Json first = bench.ask(whole("a bb ccc"));

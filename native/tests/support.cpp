@@ -91,6 +91,7 @@ std::variant<std::vector<Token>, Failed> FakeEngine::tokenize(const Prompt &prom
 }
 
 std::variant<std::unique_ptr<Session>, Failed> FakeEngine::make_session() {
+    on_session();
     if (!fail_session.empty()) {
         return Failed{fail_session};
     }

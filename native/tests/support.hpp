@@ -86,6 +86,7 @@ class FakeEngine final : public Engine {
   public:
     std::vector<std::string> answer{"a", "b", "c"};
     bool recalls = false; ///< each token of the answer, and its text, depends on all tokens held
+    std::function<void()> on_session = [] {};
     std::function<void()> on_reset = [] {};
     std::function<void(std::size_t batch)> on_prefill = [](std::size_t) {};
     std::function<void(std::size_t step)> on_decode = [](std::size_t) {};

@@ -250,8 +250,11 @@ bool generate(const GenerateRequest &request, Workbench &bench) {
     if (std::string problem = complaint(tokens, bench.engine); !problem.empty()) {
         return refuse(request, bench, {std::move(problem)});
     }
+    // A session that is made now may take as long as a prompt; who watches shall see it move.
+    bench.progress.enter(Phase::prefill, tokens.size());
     auto found = bench.sessions.find(request.session_id);
     if (const auto *refusal = std::get_if<Refusal>(&found)) {
+        bench.progress.rest();
         return refuse(request, bench, *refusal);
     }
     ResidentSession &resident = *std::get<ResidentSession *>(found);
