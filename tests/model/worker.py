@@ -55,6 +55,11 @@ class LlamaWorker:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def send(self, message: Message) -> None:
         """Write one line to the worker."""
         self._stdin.write(json.dumps(message).encode() + b"\n")

@@ -57,10 +57,11 @@ def test_a_prefill_that_cannot_be_interrupted_is_cancelled_behind_it() -> None:
 
 
 def test_a_cancel_sent_ahead_waits_for_its_request() -> None:
-    """Also several requests ahead."""
-    with ready() as worker:
+    """Also several requests ahead. They are read before the ready line, so before any request."""
+    with start("--load_ms", "100") as worker:
         worker.cancel(3)
         worker.cancel(1)
+        worker.receive()
         results = []
         for request in range(1, 5):
             worker.send(prompt="x sim.tokens=2", cancel_request_id=request)
@@ -162,8 +163,9 @@ def test_the_end_of_the_control_pipe_costs_only_the_cancellation() -> None:
 
 def test_a_cancelled_request_whose_engine_fails_was_cancelled() -> None:
     """The client asked for its end and gets it, not an error."""
-    with ready() as worker:
+    with start("--load_ms", "100") as worker:
         worker.cancel(1)
+        worker.receive()
         _, done = worker.generate("x sim.error=no_luck", cancel_request_id=1)
         assert is_cancelled(done)
 
