@@ -20,7 +20,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -152,6 +152,7 @@ def relatives(
     mark: str,
     daemon: int | None,
     processes: Scan | None = None,
+    read_mark: Callable[[int], str | None] = mark_of,
 ) -> list[ProcessFacts]:
     """The living processes that belong to a worker, without its leader, in the order of their pids.
 
@@ -166,6 +167,7 @@ def relatives(
         daemon: the pid of the subreaper that adopts orphans; ``None`` if that one is gone, and then
             the mark counts for nothing.
         processes: a scan to look through; a new one is made otherwise.
+        read_mark: returns the mark of a process, as `mark_of` does.
     """
     processes = scan() if processes is None else processes
     seeds = {pid for pid, facts in processes.items() if known.get(pid) == facts.start_time}
@@ -178,7 +180,7 @@ def relatives(
         seeds.update(
             pid
             for pid, facts in processes.items()
-            if facts.ppid == daemon and pid != leader and facts.living and mark_of(pid) == mark
+            if facts.ppid == daemon and pid != leader and facts.living and read_mark(pid) == mark
         )
     found = {pid: processes[pid] for pid in seeds} | _closure(seeds, processes)
     return [

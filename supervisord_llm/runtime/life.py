@@ -19,6 +19,7 @@ from supervisord_llm.runtime.ladder import Ladder, Reaped
 from supervisord_llm.runtime.process import spawn
 from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.request import Publish
+from supervisord_llm.runtime.scans import Scans
 from supervisord_llm.runtime.timers import Timers
 from supervisord_llm.runtime.turn import Turn
 from supervisord_llm.runtime.worker import Watcher, Worker
@@ -33,6 +34,7 @@ class Tools(msgspec.Struct, frozen=True):
     publish: Publish
     launcher: Path
     records: RecordKeeper
+    scans: Scans
     moves: trio.lowlevel.ParkingLot
     """Where tasks wait for any slot to change its state.
 
@@ -78,7 +80,7 @@ def begin(
         cancellation=config.cancel.cancellation != "off",
     )
     tools.records.remember(process)
-    worker = Worker(process, pipes, config, slot, tools.write)
+    worker = Worker(process, pipes, config, slot, tools.write, tools.scans)
     cancel = config.cancel
     workload = Workload(
         launch.pool,

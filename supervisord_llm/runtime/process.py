@@ -25,6 +25,7 @@ from supervisord_llm.config.launch import SlotLaunch
 from supervisord_llm.core.words import ExitCause, ExitKind, Generation
 from supervisord_llm.errors import SpawnError
 from supervisord_llm.host import tree
+from supervisord_llm.runtime.scans import Look, Scans
 
 PROTOCOL_VARIABLE = "SUPERVISORD_LLM_PROTOCOL"
 HEARTBEAT_VARIABLE = "SUPERVISORD_LLM_HEARTBEAT_MS"
@@ -62,6 +63,7 @@ class WorkerProcess:
         self.generation = generation
         self._popen = popen
         self._pidfd = os.pidfd_open(popen.pid)
+        self._looked_at = trio.current_time()
         self.known: dict[int, int] = {}
         """Start times by pid of the descendants that were seen at the last look."""
         facts = tree.read(popen.pid)
@@ -85,20 +87,31 @@ class WorkerProcess:
         kind = ExitKind.CORE_DUMPED if status.si_code == os.CLD_DUMPED else ExitKind.SIGNAL
         return ExitCause(kind, status.si_status, _signal_name(status.si_status))
 
-    def observe(self) -> bool:
+    def observe(self, scans: Scans) -> bool:
         """Remember the descendants there are now, so that they are known if they leave the tree.
+
+        Args:
+            scans: the look that this worker may share with others.
 
         Returns:
             Whether they are others than at the last look.
         """
         before = self.known
-        self._relatives()
+        self._relatives(scans.look(since=self._looked_at))
         return self.known != before
 
-    def _relatives(self) -> list[tree.ProcessFacts]:
-        """The living processes, without the leader, that belong to this worker."""
+    def _relatives(self, look: Look | None = None) -> list[tree.ProcessFacts]:
+        """The living processes, without the leader, that belong to this worker: now, or then."""
+        # An older look would forget whom this one finds.
+        look = Look(trio.current_time()) if look is None else look
+        self._looked_at = look.at
         found = tree.relatives(
-            self.pid, known=self.known, mark=str(self.generation), daemon=os.getpid()
+            self.pid,
+            known=self.known,
+            mark=str(self.generation),
+            daemon=os.getpid(),
+            processes=look.processes,
+            read_mark=look.mark_of,
         )
         self.known = {facts.pid: facts.start_time for facts in found}
         return found

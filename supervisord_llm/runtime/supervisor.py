@@ -26,6 +26,7 @@ from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.registry import Registry
 from supervisord_llm.runtime.request import Publish, Request
+from supervisord_llm.runtime.scans import Scans
 from supervisord_llm.runtime.slot import Slot
 from supervisord_llm.runtime.turn import Turn
 
@@ -77,6 +78,7 @@ class Supervisor:
             publish=publish,
             launcher=launcher,
             records=records,
+            scans=Scans(self.clock.now),
             moves=self._moves,
             random=random.Random(),  # noqa: S311 - it places jitter, it keeps no secret
             write=write,

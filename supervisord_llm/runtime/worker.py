@@ -26,6 +26,7 @@ from supervisord_llm.host import usage
 from supervisord_llm.runtime.channel import Channel, Write
 from supervisord_llm.runtime.log_lines import LogLines
 from supervisord_llm.runtime.process import Pipes, WorkerProcess
+from supervisord_llm.runtime.scans import Scans
 from supervisord_llm.wire.messages import Heartbeat, Message, Pong, ProbeAck, Tokens
 from supervisord_llm.wire.serial import SerialConnection
 
@@ -75,6 +76,7 @@ class Worker:
         config: PoolConfig,
         watcher: Watcher,
         write: Write,
+        scans: Scans,
     ) -> None:
         """Take over a process that was spawned just now, and its pipes."""
         now = trio.current_time()
@@ -97,6 +99,7 @@ class Worker:
         )
         self.probing = False
         self._watcher = watcher
+        self._scans = scans
         self._budgets = vigil.Budgets(
             load_timeout=config.load_limits.timeout,
             load_stall=config.load_limits.stall,
@@ -113,6 +116,7 @@ class Worker:
         self._probe_due_at = now + config.health.probe_interval
         self._nonce = 0
         self._scope = trio.CancelScope()
+        self._released = False
 
     # Facts --------------------------------------------------------------------
 
@@ -160,11 +164,6 @@ class Worker:
             self._watcher.on_decoding()
         else:
             self._watch = msgspec.structs.replace(watch, sign_at=now)
-
-    @property
-    def _released(self) -> bool:
-        """Whether the slot is done with this worker; a task may still finish its last step."""
-        return self._scope.cancel_called
 
     def _on_messages(self, messages: Sequence[Message]) -> None:
         if self._released:
@@ -229,6 +228,7 @@ class Worker:
 
     def release(self) -> None:
         """End the tasks of the generation; the process is reaped."""
+        self._released = True
         self._scope.cancel()
 
     async def _wait_exit(self) -> None:
@@ -336,6 +336,6 @@ class Worker:
     async def _keep_usage(self) -> None:
         while True:
             self.note_usage()
-            if self.process.observe():
+            if self.process.observe(self._scans):
                 self._watcher.on_descendants()
             await trio.sleep(_USAGE_SECONDS)
