@@ -57,6 +57,24 @@ class Http1(h11.Connection):
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._refuse = refuse
         self._early = early
+        self._chunked = False
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """Return the bytes of an event, in pieces, as h11 does."""
+        pieces = super().send_with_data_passthrough(event)
+        if isinstance(event, h11.Response):
+            head = b"".join(pieces or []).lower()
+            self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in head
+        return pieces
+
+    def frame(self, data: bytes) -> bytes | None:
+        """Return the bytes of a piece of a chunked body; ``None`` if no such body is under way.
+
+        h11 would return the same: it remembers nothing of a piece, but takes 2 µs instead of 0.1.
+        """
+        if not self._chunked or self.our_state is not h11.SEND_BODY:
+            return None
+        return b"%x\r\n%b\r\n" % (len(data), data)
 
     def next_event(self) -> Any:
         """Return what h11 says. Raises ``h11.RemoteProtocolError`` for more than h11 would."""
@@ -166,15 +184,11 @@ class Connection(TCPServer):
             False, with nothing done, if it cannot be: no reply is under way, an earlier piece
             still waits for the client, this one is not small, or the client takes no more.
         """
-        if (
-            len(data) > SMALL_PIECE
-            or self._unsent
-            or self.send_lock.locked()
-            or self._http.our_state is not h11.SEND_BODY
-        ):
+        if len(data) > SMALL_PIECE or self._unsent or self.send_lock.locked():
             return False
-        # h11 remembers nothing of a piece of a body without a length, so it may be dropped again.
-        framed = self._http.send(h11.Data(data=data))
+        framed = self._http.frame(data)
+        if framed is None:
+            return False
         sent = self.stream.send_now(framed)
         if sent == 0:
             return False
