@@ -102,12 +102,15 @@ class Counter:
 
     def __init__(self) -> None:
         self.braces = 0
+        self.marks = 0
+        """Tokens, but for those whose mark was cut by the end of a read: for rates only."""
         self.tail = b""
 
     def take(self, data: memoryview) -> bool:
         """Take what one read brought; whether the reply has ended with it."""
         piece = bytes(data)
         self.braces += piece.count(b"{")
+        self.marks += piece.count(b'"token"')
         self.tail = (self.tail + piece[-_TAIL_SIZE:])[-_TAIL_SIZE:]
         return self.tail.endswith(END)
 
@@ -136,16 +139,22 @@ def stream_all(path: Path, requests: Sequence[bytes]) -> tuple[int, float]:
     return sum(counter.tokens() for counter in counters), seconds
 
 
-def drain(sockets: Sequence[socket.socket], counters: Sequence[Counter]) -> None:
-    """Read replies, or streams that end by being closed, to their ends."""
+def drain(
+    sockets: Sequence[socket.socket], counters: Sequence[Counter], *, seconds: float | None = None
+) -> None:
+    """Read replies, or streams that end by being closed: to their ends, or for so long."""
+    until = None if seconds is None else time.monotonic() + seconds
     buffer = bytearray(_BUFFER_SIZE)
     view = memoryview(buffer)
     with selectors.DefaultSelector() as selector:
         for stream, counter in zip(sockets, counters, strict=True):
             selector.register(stream, selectors.EVENT_READ, counter)
         while selector.get_map():
-            ready = selector.select(PATIENCE)
-            if not ready:
+            left = PATIENCE if until is None else until - time.monotonic()
+            if left <= 0:
+                return
+            ready = selector.select(left)
+            if not ready and until is None:
                 raise BenchError(f"nothing came for {PATIENCE:g} s")
             for key, _ in ready:
                 assert isinstance(key.fileobj, socket.socket)

@@ -73,18 +73,16 @@ def saturated(streams: str, tokens: str) -> object:
 
 
 def paced(path: str, streams: str, prompt: str) -> object:
-    """CPU seconds of a trio loop that reads each pipe and writes chunks to a Unix socket."""
+    """Run a trio loop that reads each pipe and writes chunks to a Unix socket."""
     with bare_workers(int(streams)) as workers:
         return trio.run(_relay_all, path, workers, prompt)
 
 
-async def _relay_all(path: str, workers: list[BareWorker], prompt: str) -> float:
+async def _relay_all(path: str, workers: list[BareWorker], prompt: str) -> None:
     sockets = [await trio.open_unix_socket(path) for _ in workers]
-    before = time.process_time()
     async with trio.open_nursery() as nursery:
         for worker, client in zip(workers, sockets, strict=True):
             nursery.start_soon(_relay, worker, client, prompt)
-    return time.process_time() - before
 
 
 async def _relay(worker: BareWorker, client: trio.SocketStream, prompt: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.client import Counter, accept, accepting, drain, generate, stream_all
+from bench.client import Counter, accept, accepting, connect, drain, generate, stream_all
 from bench.figures import Figure, Spread, Target, held, paired
 from bench.processes import cpu_seconds, daemon, floor, result
 from bench.sizes import Sizes
@@ -16,6 +17,8 @@ SATURATED_SHARE = 0.5
 """Of the floor that one stream must reach at least."""
 PACED_MOST = 1.6
 """Times the floor's CPU time that a stream at a pace may cost."""
+_MARGIN_SECONDS = 1.0
+"""Streamed before and after the time that counts."""
 
 
 def saturated(folder: Path, sizes: Sizes) -> Iterator[Figure]:
@@ -71,17 +74,23 @@ def _flood(folder: Path, streams: int, sizes: Sizes) -> float:
 
 
 def paced(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """CPU time for tokens that come one by one."""
+    """CPU time for tokens that come one by one, while all streams run."""
     for streams, rate in ((1, 500), (64, 50)):
-        each = round(rate * sizes.paced_seconds)
+        each = round(rate * (sizes.paced_seconds + 2 * _MARGIN_SECONDS))
         prompt = f"go sim.tokens={each} sim.tps={rate}"
+        request = generate(prompt)
         ours, theirs = [], []
         with daemon(folder / f"paced{streams}", workers=streams) as running:
             for _ in range(sizes.repeats):
-                theirs.append(_relayed(folder, streams, prompt) * 1e7 / (each * streams))
-                before = cpu_seconds(running.pid)
-                tokens, _ = stream_all(running.socket, [generate(prompt)] * streams)
-                ours.append((cpu_seconds(running.pid) - before) * 1e7 / tokens)
+                theirs.append(_relayed(folder, streams, prompt, sizes.paced_seconds))
+                with ExitStack() as stack:
+                    sockets = [stack.enter_context(connect(running.socket)) for _ in range(streams)]
+                    for stream in sockets:
+                        stream.sendall(request)
+                    counters = [Counter() for _ in sockets]
+                    ours.append(_cost(running.pid, sockets, counters, sizes.paced_seconds))
+                    for counter in counters:
+                        counter.tokens()
         ratio = paired(ours, theirs)
         yield Figure(
             section="paced",
@@ -94,13 +103,30 @@ def paced(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         )
 
 
-def _relayed(folder: Path, streams: int, prompt: str) -> float:
+def _cost(
+    pid: int, sockets: Sequence[socket.socket], counters: Sequence[Counter], seconds: float
+) -> float:
+    """CPU milliseconds of a process for 10,000 tokens of its streams, in the midst of them.
+
+    Beginnings and ends are left out: they are the price of a request, not of a token.
+    """
+    drain(sockets, counters, seconds=_MARGIN_SECONDS)
+    before, tokens = cpu_seconds(pid), sum(counter.marks for counter in counters)
+    drain(sockets, counters, seconds=seconds)
+    used = cpu_seconds(pid) - before
+    tokens = sum(counter.marks for counter in counters) - tokens
+    drain(sockets, counters)
+    return used * 1e7 / tokens
+
+
+def _relayed(folder: Path, streams: int, prompt: str, seconds: float) -> float:
     path = folder / "relay.sock"
     with accepting(path) as listener, ExitStack() as stack:
         relay = floor("paced", path, streams, prompt)
         sockets = accept(listener, streams, stack)
-        drain(sockets, [Counter() for _ in sockets])
-        return float(result(relay))
+        cost = _cost(relay.pid, sockets, [Counter() for _ in sockets], seconds)
+        result(relay)
+    return cost
 
 
 def _streams(count: int) -> str:
