@@ -151,7 +151,7 @@ class Pool:
             )
         return (
             f"no slot of pool {self.name!r} can serve ({self.unavailable_because}); an operator "
-            "has to see to it with `llmctl workers` and `llmctl reload`"
+            "has to see to it with `llmctl workers` and `llmctl resume`"
         )
 
     # The queue ----------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_a_worker_that_cannot_work(
     assert (503, "pool_unavailable") == (refused.status_code, refused.json()["error"]["code"])
     message = refused.json()["error"]["message"]
     assert f"no slot of pool 'bad' can serve (bad.0 parked ({reason}, {exit_}))" in message
-    assert "an operator has to see to it with `llmctl workers`" in message
+    assert "an operator has to see to it with `llmctl workers` and `llmctl resume`" in message
 
     assert ("finished", "completed") == (neighbour[-1]["event"], neighbour[-1]["outcome"])
     assert 100 == neighbour[-1]["usage"]["generated_tokens"]
