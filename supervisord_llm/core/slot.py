@@ -312,6 +312,9 @@ def _cancel_began_draining(state: State, event: CancelBegan) -> _Move:
 
 def _condemn(state: State, event: Condemned) -> _Move:
     quarantined = _replace(state, kind=SlotState.QUARANTINED, reason=event.reason.value)
+    # What an operator asks for is no failure, and must not park the slot.
+    if event.reason is QuarantineReason.OPERATOR and state.next is Next.RESTART:
+        quarantined = _replace(quarantined, next=Next.START)
     return quarantined, (TellQuarantined(event.reason), StopWorker(gently=False))
 
 

@@ -53,6 +53,7 @@ RELEASED, RELEASED_CANCELLED = (
     Released(NOW, was_cancelling=True),
 )
 CANCEL, CONDEMNED = CancelBegan(NOW), Condemned(NOW, STALL)
+REMOVED = Condemned(NOW, QuarantineReason.OPERATOR)
 EXIT_SEEN, GONE = ExitSeen(NOW), Gone(NOW, ROLL)
 RELOAD, STOP = DrainAsked(NOW, Next.START, "reload"), DrainAsked(NOW, Next.STOP, "shutdown")
 ELAPSED = Elapsed(Timer.BACKOFF, SlotState.BACKOFF, NOW)

@@ -17,7 +17,7 @@ from supervisord_llm.core.slot import (
     TellRestart,
     TellResumed,
 )
-from supervisord_llm.core.words import SlotState
+from supervisord_llm.core.words import QuarantineReason, SlotState
 from tests.core.golden import (
     Expected,
     Sample,
@@ -44,6 +44,7 @@ from tests.core.slot_rows import (
     RELEASED,
     RELEASED_CANCELLED,
     RELOAD,
+    REMOVED,
     SPAWN_FAILED,
     STALL,
     START,
@@ -62,6 +63,7 @@ from tests.core.slot_rows import (
 
 CONDEMNS = goes(SlotState.QUARANTINED, TellQuarantined(STALL), HARD, reason="token_stall")
 FALLS = goes(SlotState.QUARANTINED, TellQuarantined(EXIT), ExitedWorker(), reason="unexpected_exit")
+REMOVES = (TellQuarantined(QuarantineReason.OPERATOR), HARD)
 UNFIT: dict[object, Expected] = {CONDEMNED: CONDEMNS, EXIT_SEEN: FALLS}
 DRAINS_IDLE: dict[object, Expected] = {
     RELOAD: drains(GENTLY, event=RELOAD),
@@ -73,6 +75,7 @@ DRAINS_WORK: dict[object, Expected] = {
 }
 SERVING_ANSWERS: dict[object, Expected] = {
     **UNFIT,
+    REMOVED: goes(SlotState.QUARANTINED, *REMOVES, reason="operator", next=Next.START),
     **ignores(START, ELAPSED),
     **cannot(SPAWN_FAILED, READY, GONE),
 }
@@ -204,6 +207,7 @@ DRAINING = [
                 **gone_answers(next_=next_, reason="reload"),
                 START: stays(TellResumed(), next=Next.START),
                 CONDEMNED: CONDEMNS,
+                REMOVED: goes(SlotState.QUARANTINED, *REMOVES, reason="operator"),
                 EXIT_SEEN: stays(ExitedWorker()),
                 **cannot(RELEASED, RELEASED_CANCELLED, CANCEL),
             },
