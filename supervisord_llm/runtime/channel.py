@@ -50,7 +50,7 @@ class Channel:
         *,
         stdin_timeout: float,
         on_messages: Callable[[Sequence[Message]], None],
-        after_read: Callable[[], Awaitable[None]],
+        after_read: Callable[[], Awaitable[None] | None],
         on_log: Callable[[bytes], None],
         on_stdin_blocked: Callable[[], None],
         on_closed: Callable[[str], None],
@@ -63,7 +63,7 @@ class Channel:
             connection: the protocol.
             stdin_timeout: how long the worker may take nothing of its input, in seconds.
             on_messages: what one read brought.
-            after_read: awaited between two reads; the only one that may wait, for a bounded moment.
+            after_read: called between two reads; what it returns is awaited, for a bounded moment.
             on_log: what one read of stderr brought.
             on_stdin_blocked: the worker has taken nothing of its input for ``stdin_timeout``.
             on_closed: the worker closed its end of this pipe, as one that ends does.
@@ -178,7 +178,8 @@ class Channel:
             if not self._read_once():
                 self._on_closed("stdout")
                 return
-            await self._after_read()
+            if (pause := self._after_read()) is not None:
+                await pause
 
     def read_now(self) -> None:
         """Hand on what is waiting in the pipe, without waiting for more.

@@ -7,7 +7,7 @@ the machine and done in one turn; nobody who asks something of a slot waits for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -308,9 +308,8 @@ class Slot:
         """
         first = messages[0]
         if len(messages) == 1 and isinstance(first, Tokens):
-            life = self._live()
-            if self.state is not SlotState.QUARANTINED and life.workload.flows(first):
-                life.workload.output(first)
+            fit = self._state.kind is not SlotState.QUARANTINED
+            if fit and self._live().workload.flows(first):
                 return
         self._tools.turn(partial(self._hear_all, messages))
 
@@ -356,10 +355,9 @@ class Slot:
         self._tell.ready(worker, self._now() - worker.spawned_at)
         self._hooks.on_ready(ready)
 
-    async def after_read(self) -> None:
-        """Between two reads of the worker's output."""
-        if self._life is not None:
-            await self._life.workload.give_clients_a_chance()
+    def after_read(self) -> Awaitable[None] | None:
+        """Between two reads of the worker's output: what to wait for, if anything."""
+        return None if self._life is None else self._life.workload.clients_chance()
 
     def on_decoding(self) -> None:
         """The worker has left its prefill."""

@@ -6,7 +6,7 @@ notice is told to the slot, which decides; see `supervisord_llm.runtime.slot`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -44,8 +44,8 @@ class Watcher(Protocol):
     def on_messages(self, messages: Sequence[Message]) -> None:
         """One read's worth of protocol."""
 
-    async def after_read(self) -> None:
-        """Between two reads: the one place that may wait, and only for a bounded moment."""
+    def after_read(self) -> Awaitable[None] | None:
+        """Between two reads: what to wait for, and only for a bounded moment."""
 
     def on_decoding(self) -> None:
         """The worker has left its prefill."""
@@ -186,9 +186,8 @@ class Worker:
                     pass
         self._watcher.on_messages(messages)
 
-    async def _after_read(self) -> None:
-        if not self._released:
-            await self._watcher.after_read()
+    def _after_read(self) -> Awaitable[None] | None:
+        return None if self._released else self._watcher.after_read()
 
     def _on_log(self, data: bytes) -> None:
         if self._released:

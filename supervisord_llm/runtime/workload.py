@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -102,12 +102,19 @@ class Workload:
         self._worker.channel.generate(message, wire_id)
 
     def output(self, tokens: Tokens) -> None:
-        """Hand output on; inside a turn, unless the request `flows` already."""
+        """Hand output on; inside a turn."""
         self._requests[tokens.wire_id].output(tokens.texts, self._clock.now())
 
     def flows(self, tokens: Tokens) -> bool:
-        """Whether more output for a request changes no state."""
-        return self._requests[tokens.wire_id].first_at is not None
+        """Hand output on that changes no state, as all but a request's first; whether it is such.
+
+        This needs no turn.
+        """
+        request = self._requests[tokens.wire_id]
+        if request.first_at is None:
+            return False
+        request.output(tokens.texts, self._clock.now())
+        return True
 
     def end(self, message: Done | Failed) -> None:
         """The worker's terminal for one request; inside a turn."""
@@ -141,7 +148,14 @@ class Workload:
         if (request := self._requests.get(message.wire_id)) is not None:
             request.late("done" if isinstance(message, Done) else "error")
 
-    async def give_clients_a_chance(self) -> None:
+    def clients_chance(self) -> Awaitable[None] | None:
+        """The short moment for clients that have left too much lying; ``None`` if none has."""
+        for request in self._requests.values():
+            if request.mailbox.overfull:
+                return self._give_clients_a_chance()
+        return None
+
+    async def _give_clients_a_chance(self) -> None:
         """Let clients that have left too much lying read, for a short moment; then fail them."""
         for request in list(self._requests.values()):
             if request.record is not None or not request.mailbox.overfull:
