@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -271,3 +272,26 @@ def test_sessions_share_the_weights_and_cost_nothing_before_their_use() -> None:
 
     assert 3 * 512 * 23_040 < grown < weights * 0.9
     assert left < grown / 2
+
+
+def test_a_session_that_does_not_fit_into_memory_is_refused_alone(fresh: Answer) -> None:
+    """The worker goes on with the sessions that it has, and opens this one when there is room."""
+    with llama_worker() as (worker, _):
+        before = ask(worker, [{"text": STORY}], 4, "a")[1]
+        status = Path(f"/proc/{worker.pid}/status").read_text(encoding="ascii")
+        size = int(status.partition("VmSize:")[2].split()[0]) * 1024
+        unlimited = resource.prlimit(worker.pid, resource.RLIMIT_AS)
+        resource.prlimit(worker.pid, resource.RLIMIT_AS, (size + (64 << 20), unlimited[1]))
+        refused = control(worker, "open", "b")
+        assert (refused["code"], refused["session_id"]) == ("capacity_exhausted", "b")
+        assert refused["error"].startswith("cannot make a context of 8192 tokens: ")
+        _, also = ask(worker, [{"text": QUESTION}], 4, "b")
+        assert also["code"] == "capacity_exhausted"
+
+        ids = before["generated_token_ids"]
+        _, kept = ask(worker, [{"text": STORY}, {"ids": ids}, {"text": " and"}], 4, "a")
+        assert kept["session_reset_reason"] == "exact_prefix"
+        resource.prlimit(worker.pid, resource.RLIMIT_AS, unlimited)
+        answer, done = ask(worker, [{"text": QUESTION}], 24, "b")
+
+    assert (done["session_reset_reason"], answer) == ("new", fresh)

@@ -12,14 +12,19 @@ namespace sllm {
 
 /// One request from its activation to its detachment: what a decoding loop drives.
 ///
-///     auto scope = RequestScope::enter(controller, output, session, id);   // nullopt: refuse it
-///     session.reset();
+///     auto scope = RequestScope::enter(controller, output, resident.session(), id);
+///     if (!scope) ...           // refuse it
+///     const auto start = resident.look(prompt);
+///     resident.begin(start);    // resets the session if it has to be
 ///     scope->allow_stop();      // only if the engine looks at stop() before it decodes
-///     ... prefill, asking scope->cancelled() between batches ...
+///     ... prefill from start.reused on, asking scope->cancelled() between batches ...
 ///     scope->begin_decode();
 ///     ... decode, asking scope->cancelled() between steps; scope->emit(text) ...
 ///     const bool cancelled = scope->seal();
+///     ... resident.keep(prompt, generated), if not cancelled and all of it was shown ...
 ///     scope->detach();          // before the terminal is written
+///
+/// allow_stop() must not come before begin(): a reset would undo the stop.
 ///
 /// A loop of one's own (several tokens a step, a picture before the prompt) does the same; the
 /// usual one is generate(). Leaving early by any path detaches. To be used by one thread; the

@@ -3,12 +3,14 @@
 
 #include "sllm/prefill_plan.hpp"
 #include "sllm/scope.hpp"
+#include "sllm/sessions.hpp"
 #include "sllm/worker.hpp"
 
 namespace {
 
 [[maybe_unused]] void use(sllm::RequestScope &scope, sllm::CancelController &controller,
-                          sllm::Output &output, sllm::Engine &engine, sllm::Session &session) {
+                          sllm::Output &output, sllm::Engine &engine, sllm::Session &session,
+                          sllm::ResidentSession &resident, sllm::Sessions &sessions) {
     const bool cancelled = scope.seal();
     static_cast<void>(cancelled);
 #if VIOLATE == 1 // an outcome that nobody looks at
@@ -34,11 +36,19 @@ namespace {
     const sllm::UniqueFd second = first;
 #elif VIOLATE == 11 // a controller that forgets who is active
     sllm::CancelController other = controller;
+#elif VIOLATE == 12 // a session that may not be ready for its request
+    resident.begin({});
+#elif VIOLATE == 13 // two owners of one session
+    sllm::ResidentSession other = resident;
+#elif VIOLATE == 14 // a client that is not told that it has no session
+    sessions.open("name");
 #endif
     static_cast<void>(controller);
     static_cast<void>(output);
     static_cast<void>(engine);
     static_cast<void>(session);
+    static_cast<void>(resident);
+    static_cast<void>(sessions);
 }
 
 } // namespace
