@@ -126,7 +126,7 @@ def cancel(folder: Path, sizes: Sizes) -> Iterator[Figure]:
             unit="ms",
             measured=Spread.of([whole * 1000]),
         )
-        yield _cancel_in_prefill(client, sizes.prefill_cancels, whole)
+        yield _cancel_in_prefill(client, sizes, whole)
 
 
 def _cancel_in_decode(client: _Client, count: int) -> Figure:
@@ -145,11 +145,11 @@ def _cancel_in_decode(client: _Client, count: int) -> Figure:
     )
 
 
-def _cancel_in_prefill(client: _Client, count: int, whole: float) -> Figure:
+def _cancel_in_prefill(client: _Client, sizes: Sizes, whole: float) -> Figure:
     waited = []
-    for number in range(count):
+    for number in range(sizes.prefill_cancels):
         # Evenly all over the prompt, its end too, where attention costs more.
-        delay = (number + 0.5) / count * 0.9 * whole
+        delay = (number + 0.5) / sizes.prefill_cancels * sizes.prefill_share * whole
         milliseconds, record = client.cancelled(LONG_PROMPT, delay=delay)
         if record["timings"].get("ttft_ms") is not None:
             raise BenchError(f"a request was beyond its prefill when it was cancelled: {record}")

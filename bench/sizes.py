@@ -17,6 +17,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     first_tokens: int
     decode_cancels: int
     prefill_cancels: int
+    prefill_share: float
+    """How far into the prompt it is cancelled, at most, as a share of its time."""
     stopped_cancels: int
     starts: int
     idle_seconds: float
@@ -29,6 +31,7 @@ FULL = Sizes(
     first_tokens=1000,
     decode_cancels=1000,
     prefill_cancels=100,
+    prefill_share=0.9,
     stopped_cancels=20,
     starts=10,
     idle_seconds=20.0,
@@ -41,6 +44,7 @@ QUICK = Sizes(
     first_tokens=100,
     decode_cancels=50,
     prefill_cancels=5,
+    prefill_share=0.3,
     stopped_cancels=3,
     starts=3,
     idle_seconds=3.0,
