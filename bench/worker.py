@@ -1,22 +1,24 @@
-"""A sim worker on bare pipes, as the daemon would start it, for a floor to read."""
+"""A worker on bare pipes, as the daemon would start it, for a floor to read."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
 
 from bench.processes import PATIENCE, SCRIPTS, SIM
+from supervisord_llm.wire.control_frame import encode_cancel
 
 
 class BareWorker:
     """A ready worker; ``stdout`` is the descriptor of its output, non-blocking."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], control: int) -> None:
         """Take over a process with piped stdin and stdout, and wait for its ready line."""
+        self._control = control
         assert process.stdin is not None
         assert process.stdout is not None
         self._stdin = process.stdin.fileno()
@@ -34,20 +36,25 @@ class BareWorker:
         fields = {"prompt": prompt, "max_new_tokens": 100_000_000, "cancel_request_id": wire_id}
         os.write(self._stdin, msgspec.json.encode(fields) + b"\n")
 
+    def cancel(self, wire_id: int) -> None:
+        """Write the frame that cancels a generation."""
+        os.write(self._control, encode_cancel(wire_id))
+
 
 @contextmanager
 def bare_workers(count: int) -> Iterator[list[BareWorker]]:
-    """Run ready workers; they end with the end of their input."""
+    """Run ready sim workers; they end with the end of their input."""
     with ExitStack() as stack:
-        yield [stack.enter_context(_bare_worker()) for _ in range(count)]
+        yield [stack.enter_context(bare_worker(SIM)) for _ in range(count)]
 
 
 @contextmanager
-def _bare_worker() -> Iterator[BareWorker]:
+def bare_worker(command: Sequence[str]) -> Iterator[BareWorker]:
+    """Run one ready worker of any kind."""
     control_read, control_write = os.pipe()
     try:
         process = subprocess.Popen(
-            [SCRIPTS / SIM[0], *SIM[1:]],
+            [SCRIPTS / command[0], *command[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -62,7 +69,7 @@ def _bare_worker() -> Iterator[BareWorker]:
     finally:
         os.close(control_read)
     try:
-        yield BareWorker(process)
+        yield BareWorker(process, control_write)
     finally:
         assert process.stdin is not None
         assert process.stdout is not None

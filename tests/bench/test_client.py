@@ -90,7 +90,7 @@ def test_a_reader_takes_what_is_up_to_a_mark_and_keeps_the_rest() -> None:
     with written(
         b"one mark two", b" mark HTTP/1.1 200 \r\nContent-", b"Length: 5\r\n\r\nhello"
     ) as end:
-        reader = Reader(end)
+        reader = Reader(end.recv)
         assert [b"one mark", b" two mark"] == [reader.until(b"mark"), reader.until(b"mark")]
         assert b"hello" == reader.message()
         with pytest.raises(BenchError, match="ended early"):
