@@ -22,7 +22,7 @@ enum class Sleeper : std::uint8_t { plain, detached, stubborn, escaped };
 void fork_sleeper(Sleeper kind) {
     const pid_t forked = ::fork();
     if (forked != 0) {
-        if (kind == Sleeper::escaped) {
+        if (forked > 0 && kind == Sleeper::escaped) {
             ::waitpid(forked, nullptr, 0); // the one in between
         }
         return;
