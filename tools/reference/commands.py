@@ -23,7 +23,8 @@ def commands() -> str:
 
 
 def _program(name: str, group: click.Group, exits: type[IntEnum]) -> Iterator[str]:
-    context = click.Context(group, info_name=name)
+    # With the settings of its own use: click keeps the help option that a command first made.
+    context = click.Context(group, info_name=name, **group.context_settings)
     said = _exit_meanings(group.epilog or "")
     documented = docstrings.members_of(exits)
     rows = (
