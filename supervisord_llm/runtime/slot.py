@@ -309,7 +309,7 @@ class Slot:
         first = messages[0]
         if len(messages) == 1 and isinstance(first, Tokens):
             fit = self._state.kind is not SlotState.QUARANTINED
-            if fit and self._live().workload.flows(first):
+            if fit and self._live().workload.try_output(first):
                 return
         self._tools.turn(partial(self._hear_all, messages))
 

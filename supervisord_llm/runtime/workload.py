@@ -105,8 +105,8 @@ class Workload:
         """Hand output on; inside a turn."""
         self._requests[tokens.wire_id].output(tokens.texts, self._clock.now())
 
-    def flows(self, tokens: Tokens) -> bool:
-        """Hand output on that changes no state, as all but a request's first; whether it is such.
+    def try_output(self, tokens: Tokens) -> bool:
+        """Hand output on unless it changes a state, as a request's first does; whether it did.
 
         This needs no turn.
         """
