@@ -123,7 +123,9 @@ async def test_ctrl_c_reports_two_times(socket: Path) -> None:
 
 async def test_ctrl_c_on_a_wedged_worker_reports_its_end(socket: Path) -> None:
     """The answer comes by the grace, and then the worker is seen off the ladder."""
-    async with started(socket, "generate", "hello sim.hang=decode sim.hang_at=1 sim.ignore_cancel") as running:
+    async with started(
+        socket, "generate", "hello sim.hang=decode sim.hang_at=1 sim.ignore_cancel"
+    ) as running:
         await running.read()
         running.interrupt()
         done = await running.wait()
