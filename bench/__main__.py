@@ -52,7 +52,7 @@ def main(sections: tuple[str, ...], *, quick: bool, output: Path | None) -> None
                 for figure in SECTIONS[name](Path(folder), sizes):
                     figures.append(figure)
                     told.print(f"  {figure.name}: {figure.measured.p50:,.4g} {figure.unit}")
-            except BenchError as error:
+            except (BenchError, OSError) as error:
                 raise click.ClickException(f"cannot measure {name}: {error}") from error
     if output is None:
         output = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
