@@ -184,7 +184,8 @@ class Connection(TCPServer):
             False, with nothing done, if it cannot be: no reply is under way, an earlier piece
             still waits for the client, this one is not small, or the client takes no more.
         """
-        if len(data) > SMALL_PIECE or self._unsent or self.send_lock.locked():
+        # An empty chunk would be the end of the reply.
+        if not data or len(data) > SMALL_PIECE or self._unsent or self.send_lock.locked():
             return False
         framed = self._http.frame(data)
         if framed is None:
