@@ -23,8 +23,11 @@ class Budgets(msgspec.Struct, frozen=True):
     token_stall: float
 
 
-class Watch(msgspec.Struct, frozen=True):
-    """What is known of a worker that has something to do."""
+class Watch(msgspec.Struct):
+    """What is known of a worker that has something to do.
+
+    Not frozen: the sign is noted for each read of output, and that is the hot path.
+    """
 
     phase: Phase
     since: float

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-import msgspec
 import trio
 
 from supervisord_llm.config.schema import PoolConfig
@@ -163,7 +162,7 @@ class Worker:
             self._watch = vigil.Watch(phase, now, now)
             self._watcher.on_decoding()
         else:
-            self._watch = msgspec.structs.replace(watch, sign_at=now)
+            watch.sign_at = now
 
     def _on_messages(self, messages: Sequence[Message]) -> None:
         if self._released:
@@ -263,8 +262,7 @@ class Worker:
 
     def _forgive(self, seconds: float) -> None:
         if self._watch is not None:
-            later = self._watch.sign_at + seconds
-            self._watch = msgspec.structs.replace(self._watch, sign_at=later)
+            self._watch.sign_at += seconds
         if self._probe_sent_at is not None:
             self._probe_sent_at += seconds
 
