@@ -94,6 +94,22 @@ class DaemonLoopLag(Event, tag_field="event", tag="daemon.loop_lag", frozen=True
     seconds: float
 
 
+class ConfigReloaded(Event, tag_field="event", tag="config.reloaded", frozen=True, kw_only=True):
+    """The configuration file was read again; ``differences`` is what is now otherwise."""
+
+    digest: str
+    differences: list[str] = []
+    needs_restart: list[str] = []
+    """Keys that changed in the file and take effect only when the daemon is started again."""
+
+
+class ConfigRejected(Event, tag_field="event", tag="config.rejected", frozen=True, kw_only=True):
+    """The configuration file was read again and is not valid; nothing changed."""
+
+    level: ClassVar[Level] = "error"
+    error: str
+
+
 class WorkerSpawned(Event, tag_field="event", tag="worker.spawned", frozen=True, kw_only=True):
     """A process was started in a slot."""
 
@@ -247,6 +263,11 @@ class WorkerUsage(Event, tag_field="event", tag="worker.usage", frozen=True, kw_
     pss: int | None = None
     anonymous: int | None = None
     swap: int | None = None
+    gpu: int | None = None
+    held: int = 0
+    """What would be free without it: its share of memory and swap, descendants included."""
+    processes: int = 1
+    """The worker and its descendants."""
     cpu_seconds: float = 0.0
 
 
@@ -267,6 +288,19 @@ class RequestStarted(Event, tag_field="event", tag="request.started", frozen=Tru
     request: str
     attempt: int
     queued_ms: float
+
+
+class RequestRetried(Event, tag_field="event", tag="request.retried", frozen=True, kw_only=True):
+    """A request lost its worker before it had output, and waits for another."""
+
+    level: ClassVar[Level] = "warning"
+    pool: str
+    request: str
+    worker: str
+    generation: int
+    attempt: int
+    """The attempt that failed, counted from 1."""
+    reason: FailureReason
 
 
 class RequestFirstToken(
@@ -297,6 +331,8 @@ class RequestFinished(Event, tag_field="event", tag="request.finished", frozen=T
     finish_reason: FinishReason | None = None
     cancelled_by: CancelledBy | None = None
     error: FailureReason | None = None
+    suspect: bool = False
+    """Each of its workers died with nothing but this request on it: perhaps the prompt kills."""
     detail: str | None = None
     tokens: int = 0
     """Token messages passed on to the client's mailbox."""

@@ -82,12 +82,14 @@ class QuarantineReason(StrEnum):
     UNCANCELLABLE = "uncancellable"
     CONTROL_PIPE_BROKEN = "control_pipe_broken"
     STDIN_BLOCKED = "stdin_blocked"
+    SELF_TEST_FAILED = "self_test_failed"
     LOAD_TIMEOUT = "load_timeout"
     LOAD_STALLED = "load_stalled"
     FIRST_TOKEN_STALL = "first_token_stall"
     TOKEN_STALL = "token_stall"
     HEALTH_PROBE_FAILED = "health_probe_failed"
     PROTOCOL_ERROR = "protocol_error"
+    MEMORY_LIMIT = "memory_limit"
     UNEXPECTED_EXIT = "unexpected_exit"
     OPERATOR = "operator"
 
@@ -96,6 +98,19 @@ class PlannedReason(StrEnum):
     """Why a fit worker is being replaced or taken down on purpose."""
 
     RELOAD = "reload"
+    """An operator asked for a fresh worker, or the configuration of its pool changed."""
+    RECYCLE = "recycle"
+    """It has reached a limit of its age, its requests or its memory."""
+    SCALE_DOWN = "scale_down"
+    """The pool is to have fewer slots."""
+    DRAIN = "drain"
+    """An operator takes the slot or the pool out of service."""
+    IDLE = "idle"
+    """Nobody has asked for its model for a while."""
+    EXCLUSIVE = "exclusive"
+    """Another pool needs the device."""
+    SHUTDOWN = "shutdown"
+    """The daemon stops."""
 
 
 class Outcome(StrEnum):
@@ -120,6 +135,8 @@ class CancelledBy(StrEnum):
     """It closed its connection."""
     API = "api"
     """Somebody cancelled the request by its id."""
+    DEADLINE = "deadline"
+    """Its time was up, on a worker or in the queue."""
     OPERATOR = "operator"
     """Somebody tore down its worker."""
     SHUTDOWN = "shutdown"
@@ -158,6 +175,8 @@ class AnsweredBy(StrEnum):
     """Not its word: it did not speak in time, or will not speak any more."""
     QUEUE = "queue"
     """No worker had it."""
+    DETACH = "detach"
+    """Nobody asked the worker, which cannot be cancelled; what it still writes is thrown away."""
 
 
 class Resolution(StrEnum):
@@ -173,6 +192,8 @@ class Resolution(StrEnum):
     """It was torn down, and SIGTERM was enough."""
     KILLED = "killed"
     """It was torn down, and SIGKILL was needed."""
+    DETACHED = "detached"
+    """It ended the request by itself, unasked, after its client had been answered."""
     UNREAPABLE = "unreapable"
     """It does not end although it was killed."""
 
@@ -230,10 +251,13 @@ class ExitKind(StrEnum):
     EXIT = "exit"
     SIGNAL = "signal"
     CORE_DUMPED = "core_dumped"
+    OOM_KILLED = "oom_killed"
+    """The kernel ended it because memory ran out."""
 
 
 class ExitCause(msgspec.Struct, frozen=True):
-    """How a process ended: ``exit:3``, ``signal:SIGKILL``, ``core_dumped:SIGABRT``."""
+    """How a process ended: ``exit:3``, ``signal:SIGKILL``, ``core_dumped:SIGABRT``, ``oom_killed``.
+    """
 
     kind: ExitKind
     code: int
@@ -243,6 +267,8 @@ class ExitCause(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.kind is ExitKind.EXIT:
             return f"exit:{self.code}"
+        if self.kind is ExitKind.OOM_KILLED:
+            return self.kind.value
         return f"{self.kind}:{self.signal_name or self.code}"
 
 
