@@ -70,6 +70,8 @@ class _Decoder:
 
     def _value(self, kind: inspect.Type, raw: object, path: str) -> object:
         kind, extra = unwrap(kind)
+        if extra.get("optional") and raw == "":
+            return None
         if isinstance(kind, inspect.UnionType):
             # Of a word and a list; a list is told by its elements what is wrong with them.
             if not isinstance(raw, list):

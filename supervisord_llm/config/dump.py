@@ -31,6 +31,8 @@ def effective(config: Config) -> dict[str, object]:
 
 def _plain(kind: inspect.Type, value: Any) -> object:
     kind, extra = unwrap(kind)
+    if value is None:
+        return ""
     if isinstance(kind, inspect.UnionType):
         kind = next(
             each

@@ -13,14 +13,23 @@ from supervisord_llm.config.problems import join
 
 
 def unwrap(kind: inspect.Type) -> tuple[inspect.Type, Mapping[str, Any]]:
-    """The type without its metadata, and what ``schema`` said in ``extra``."""
+    """The type without its metadata, and what ``schema`` said in ``extra``.
+
+    Of a type that may be ``None``, the other one, and in ``extra`` that it is ``optional``.
+    """
     if isinstance(kind, inspect.Metadata):
         return kind.type, kind.extra or {}
+    if isinstance(kind, inspect.UnionType) and kind.includes_none:
+        other = next(each for each in kind.types if not isinstance(each, inspect.NoneType))
+        below, extra = unwrap(other)
+        return below, {**extra, "optional": True}
     return kind, {}
 
 
 def wanted(kind: inspect.Type, extra: Mapping[str, Any]) -> str:
     """What may be written, as the end of a sentence that begins with "write"."""
+    if extra.get("optional"):
+        return f'{wanted(kind, {**extra, "optional": False})}, or "" for none'
     if "wanted" in extra:
         return str(extra["wanted"])
     if quantity := _quantity(kind, extra.get("unit")):

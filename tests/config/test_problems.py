@@ -24,6 +24,7 @@ PLACEHOLDERS = (
 )
 EMPTY_NAME = 'pool.p.env."": cannot be a variable\'s name; write one that is not empty and has no ='
 COMMAND = 'a list, such as ["sllm-llama-worker", "--model", "FILE"]'
+GROUPS = 'one of "control", "inference", "probe"'
 CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
 
 
@@ -40,11 +41,12 @@ CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
             "cancel.zebra = 1",
             (
                 "pool.p.cancel.zebra: unknown key; remove it (there are: cancellation, "
-                "cooperative_grace, prefill_grace, terminate_grace, kill_grace, reap_grace)"
+                "cooperative_grace, prefill_grace, terminate_grace, kill_grace, reap_grace, "
+                "on_uncancellable, detach_timeout, self_test)"
             ),
         ),
         # Keys of what does not exist yet are unknown like any other.
-        ("standby = 0", f"pool.p.standby: unknown key; remove it (there are: {POOL_KEYS})"),
+        ("user = 0", f"pool.p.user: unknown key; remove it (there are: {POOL_KEYS})"),
         # Types and ranges.
         (
             'workers = "two"',
@@ -288,12 +290,12 @@ def test_a_fault_of_a_pool_is_told_with_its_key_and_remedy(
             ),
         ),
         (
-            f'{POOL}[[listen]]\nserve = ["inference"]',
-            'listen[0].serve[0]: cannot use "inference"; write one of "control", "probe"',
+            f'{POOL}[[listen]]\nserve = ["metrics"]',
+            f'listen[0].serve[0]: cannot use "metrics"; write {GROUPS}',
         ),
         (
             f"{POOL}[[listen]]\nserve = []",
-            'listen[0].serve: cannot be empty; write a list, each one of "control", "probe"',
+            f"listen[0].serve: cannot be empty; write a list, each {GROUPS}",
         ),
         (
             f'{POOL}[[listen]]\nserve = ["probe", "control", "probe"]',
