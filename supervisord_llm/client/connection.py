@@ -202,8 +202,7 @@ class Client:
 
         Leaving the block before the stream's end closes the connection, which cancels the request.
         """
-        fields: dict[str, object] = msgspec.to_builtins(request)
-        body = msgspec.json.encode({key: v for key, v in fields.items() if v is not None})
+        body = msgspec.json.encode(request)
         async with self._open("POST", "/api/v1/generate", content=body) as response:
             stream = GenerateStream(response, self.socket)
             try:

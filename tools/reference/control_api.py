@@ -18,6 +18,8 @@ from tools.reference import docstrings, markdown
 from tools.reference.kinds import in_words
 
 PACKAGE = "supervisord_llm."
+_RECORDS = (schema.requests, schema.workers, schema.pools, schema.daemon, schema.base)
+"""The modules of the records, in the order of the document."""
 
 
 def control_api() -> str:
@@ -70,9 +72,11 @@ def _made(cls: type[ClientError]) -> ClientError:
 
 def structs() -> Iterator[type[msgspec.Struct]]:
     """The records of the API, in the order of their definition."""
-    for cls in vars(schema).values():
-        if inspect.isclass(cls) and issubclass(cls, msgspec.Struct) and cls is not schema.Request:
-            yield cls
+    for module in _RECORDS:
+        for cls in vars(module).values():
+            defined_here = inspect.isclass(cls) and cls.__module__ == module.__name__
+            if defined_here and issubclass(cls, msgspec.Struct) and cls is not schema.Request:
+                yield cls
 
 
 def _records() -> str:
