@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from supervisord_llm.config.placeholders import SLOT_FACTS, fill, folders
 from supervisord_llm.config.problems import Problems, join
 from supervisord_llm.config.schema import Config, ListenConfig, PoolConfig
-from supervisord_llm.config.units import format_duration, show
+from supervisord_llm.config.units import format_duration, format_size, show
 from supervisord_llm.errors import OperatorError
 
 SUN_PATH_MAX = 107
@@ -72,6 +72,7 @@ def _findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         path = join("pool", name)
         yield from _pool_findings(path, pool)
         yield from _text_findings(path, pool, environ)
+    yield from _group_findings(config)
 
 
 def _listen_findings(path: str, listen: ListenConfig) -> Iterator[Finding]:
@@ -92,15 +93,28 @@ def _listen_findings(path: str, listen: ListenConfig) -> Iterator[Finding]:
 
 
 def _pool_findings(path: str, pool: PoolConfig) -> Iterator[Finding]:
-    workers = (f"{path}.workers",)
+    workers, slots = (f"{path}.workers",), (f"{path}.workers", f"{path}.standby")
     if pool.min_ready > pool.workers:
         text = f"cannot be reached: {pool.min_ready} of {pool.workers} workers; write at most that"
         yield f"{path}.min_ready", workers, text
-    if pool.per_slot_env and len(pool.per_slot_env) != pool.workers:
-        yield f"{path}.per_slot_env", workers, _wrong_length(len(pool.per_slot_env), pool, "table")
+    if pool.per_slot_env and len(pool.per_slot_env) != pool.slots:
+        yield f"{path}.per_slot_env", slots, _wrong_length(len(pool.per_slot_env), pool, "table")
     cpus = pool.limits.cpus
-    if cpus != "auto" and len(cpus) != pool.workers:
-        yield f"{path}.limits.cpus", workers, _wrong_length(len(cpus), pool, "list of cores")
+    if cpus != "auto" and len(cpus) != pool.slots:
+        yield f"{path}.limits.cpus", slots, _wrong_length(len(cpus), pool, "list of cores")
+    soft, hard = pool.limits.memory_soft, pool.limits.memory_hard
+    if soft is not None and hard is not None and soft >= hard:
+        text = (
+            f'cannot be "{format_size(soft)}", not less than memory_hard; '
+            f'write less than "{format_size(hard)}"'
+        )
+        yield f"{path}.limits.memory_soft", (f"{path}.limits.memory_hard",), text
+    if pool.cancel.self_test and pool.cancel.cancellation == "off":
+        text = (
+            'cannot be true with cancellation = "off", which asks no worker; write false, or '
+            'cancellation = "auto"'
+        )
+        yield f"{path}.cancel.self_test", (f"{path}.cancel.cancellation",), text
     restart = pool.restart
     if restart.backoff_max < restart.backoff_initial:
         text = (
@@ -112,9 +126,27 @@ def _pool_findings(path: str, pool: PoolConfig) -> Iterator[Finding]:
 
 def _wrong_length(length: int, pool: PoolConfig, what: str) -> str:
     entries = "1 entry" if length == 1 else f"{length} entries"
+    standby = f" and standby = {pool.standby}" if pool.standby else ""
     return (
-        f"cannot use {entries} for workers = {pool.workers}; write one {what} per worker, or none"
+        f"cannot use {entries} for workers = {pool.workers}{standby}; "
+        f"write one {what} per slot, or none"
     )
+
+
+def _group_findings(config: Config) -> Iterator[Finding]:
+    eager: dict[str, str] = {}
+    for name, pool in config.pool.items():
+        if not pool.exclusive or pool.load != "eager":
+            continue
+        path = join("pool", name)
+        first = eager.setdefault(pool.exclusive, path)
+        if first != path:
+            text = (
+                f'cannot be "eager": of the group {show(pool.exclusive)} only one pool is loaded '
+                f'at a time, and {first} is eager; write "on_demand"'
+            )
+            others = (f"{path}.exclusive", f"{first}.exclusive", f"{first}.load")
+            yield f"{path}.load", others, text
 
 
 def _text_findings(path: str, pool: PoolConfig, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ long as there are enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from supervisord_llm.config.problems import ConfigWarning
 from supervisord_llm.config.schema import Config
@@ -20,36 +20,37 @@ Shares = dict[SlotName, tuple[int, ...]]
 def share_cores(config: Config, cores: Sequence[int]) -> Shares:
     """Each slot's cores: those that its pool lists, or an even share of those that no list names.
 
-    With fewer cores than slots, several slots share one; each slot has at least one.
+    With fewer cores than slots, several slots share one; each slot has at least one. Pools of one
+    exclusive group are never loaded together, so they use the same cores one after the other.
+    Slots on standby have cores of their own: each may come to work beside all others.
 
     Args:
         config: a valid configuration.
         cores: the numbers of the cores that the daemon may use, at least one.
     """
     shares: Shares = {}
-    automatic: list[SlotName] = []
+    automatic: dict[tuple[str, str, int], list[SlotName]] = {}
     for name, pool in config.pool.items():
-        for index in range(pool.workers):
+        owner = ("group", pool.exclusive) if pool.exclusive else ("pool", name)
+        for index in range(pool.slots):
             if pool.limits.cpus == "auto":
-                automatic.append(f"{name}.{index}")
+                automatic.setdefault((*owner, index), []).append(f"{name}.{index}")
             else:
                 shares[f"{name}.{index}"] = tuple(sorted(set(pool.limits.cpus[index])))
     listed = {core for share in shares.values() for core in share}
     free = [core for core in cores if core not in listed] or list(cores)
     count = len(automatic)
-    for position, slot in enumerate(automatic):
+    for position, slots in enumerate(automatic.values()):
         if len(free) < count:
-            shares[slot] = (free[position % len(free)],)
+            first, last = position % len(free), position % len(free) + 1
         else:
             # Neighbours in number are near each other in the machine on most.
             first, last = (step * len(free) // count for step in (position, position + 1))
-            shares[slot] = tuple(free[first:last])
+        shares.update(dict.fromkeys(slots, tuple(free[first:last])))
     return shares
 
 
-def core_warnings(
-    shares: Mapping[SlotName, Sequence[int]], cores: Sequence[int]
-) -> Iterator[ConfigWarning]:
+def core_warnings(config: Config, shares: Shares, cores: Sequence[int]) -> Iterator[ConfigWarning]:
     """What is wrong with the shares on these cores."""
     for slot, share in shares.items():
         if absent := set(share) - set(cores):
@@ -59,7 +60,7 @@ def core_warnings(
                 f"{format_cpus(sorted(absent))}",
                 f"choose among {format_cpus(cores)}",
             )
-    threads = sum(len(share) for share in shares.values())
+    threads = _most_threads(config, shares)
     if threads > len(cores):
         yield ConfigWarning(
             "threads",
@@ -67,3 +68,16 @@ def core_warnings(
             f"core{'s' if len(cores) > 1 else ''}, and threads that wait for a core spin",
             "lower workers, or give each slot cores of its own in limits.cpus",
         )
+
+
+def _most_threads(config: Config, shares: Shares) -> int:
+    """How many threads may come to compute at once; of an exclusive group one pool does."""
+    alone = 0
+    groups: dict[str, int] = {}
+    for name, pool in config.pool.items():
+        threads = sum(len(shares[f"{name}.{index}"]) for index in range(pool.slots))
+        if pool.exclusive:
+            groups[pool.exclusive] = max(threads, groups.get(pool.exclusive, 0))
+        else:
+            alone += threads
+    return alone + sum(groups.values())

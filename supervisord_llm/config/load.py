@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisord_llm import paths
+from supervisord_llm.config.advice import advise
 from supervisord_llm.config.checks import check
 from supervisord_llm.config.decode import decode
 from supervisord_llm.config.placeholders import fill, folders
@@ -53,6 +54,7 @@ def load(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     check(config, environ, problems)
     if problems.sentences:
         raise ConfigError(str(path), problems.sentences)
+    warnings += advise(config)
     return LoadedConfig(config, path, hashlib.sha256(content).hexdigest(), warnings)
 
 

@@ -181,3 +181,8 @@ class PoolConfig(Table, frozen=True, kw_only=True):
     queue: QueueConfig = msgspec.field(default_factory=QueueConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     sampling: SamplingConfig = msgspec.field(default_factory=SamplingConfig)
+
+    @property
+    def slots(self) -> int:
+        """How many slots the file asks for: those that take work, and those on standby."""
+        return self.workers + self.standby

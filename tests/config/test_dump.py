@@ -17,11 +17,15 @@ from tests.config.files import POOL, environ, load_text
 
 def test_quantities_are_shown_as_they_are_written(tmp_path: Path) -> None:
     """Durations, sizes and cores are text with a unit, and everything is plain JSON."""
-    text = f'{POOL}max_line = "64KiB"\nlimits.cpus = [[3, 1, 2]]\ncancel.kill_grace = "1m30s"'
+    text = (
+        f'{POOL}max_line = "64KiB"\ncancel.kill_grace = "1m30s"\n'
+        'limits = { cpus = [[3, 1, 2]], memory_hard = "1024MiB" }'
+    )
     shown: Any = effective(load_text(tmp_path, text).config)
     pool = shown["pool"]["p"]
     assert "64KiB" == pool["max_line"]
     assert ["1-3"] == pool["limits"]["cpus"]
+    assert ("1GiB", "") == (pool["limits"]["memory_hard"], pool["limits"]["max_age"])
     assert "90s" == pool["cancel"]["kill_grace"]
     assert shown == msgspec.json.decode(msgspec.json.encode(shown))
 
@@ -37,7 +41,9 @@ def test_values_of_variables_are_not_shown(tmp_path: Path) -> None:
 
 def test_what_is_shown_can_be_loaded_again(tmp_path: Path) -> None:
     """The configuration in force, written as TOML, is the same configuration."""
-    loaded = load_text(tmp_path, f'{POOL}workers = 2\nlimits.cpus = ["0", "1-2"]')
+    loaded = load_text(
+        tmp_path, f'{POOL}workers = 2\nlimits = {{ cpus = ["0", "1-2"], max_age = "1h" }}'
+    )
     again = tmp_path / "again.toml"
     again.write_text(render(effective(loaded.config)))
     assert loaded.config == load(again, environ(tmp_path)).config

@@ -41,6 +41,67 @@ def test_quantities_are_plain_seconds_and_bytes(tmp_path: Path) -> None:
     assert b'"cooperative_grace":0.25' in msgspec.json.encode(loaded.config)
 
 
+def test_a_limit_that_is_left_empty_is_none(tmp_path: Path) -> None:
+    """An empty text is no limit, and any other a quantity."""
+    limits = (
+        load_text(
+            tmp_path,
+            f'{POOL}limits = {{ memory_soft = "", memory_hard = "2MiB", max_age = "36h" }}',
+        )
+        .config.pool["p"]
+        .limits
+    )
+    assert (None, 2 * 2**20, 129600.0) == (limits.memory_soft, limits.memory_hard, limits.max_age)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'idle_ttl = "5m"',
+            ConfigWarning(
+                "load",
+                'idle_ttl of pool p has no effect: with load = "eager" it stays loaded',
+                'write load = "on_demand", or remove idle_ttl',
+            ),
+        ),
+        (
+            'exclusive = "gpu0"',
+            ConfigWarning(
+                "exclusive",
+                'pool p is alone in the exclusive group "gpu0"',
+                "give the pools that share its device the same name, or remove exclusive",
+            ),
+        ),
+        (
+            'cancel = { cancellation = "required", on_uncancellable = "auto" }',
+            ConfigWarning(
+                "cancel",
+                'on_uncancellable of pool p has no effect: with cancellation = "required" workers '
+                "that cannot be asked are refused",
+                'write cancellation = "auto", or remove on_uncancellable',
+            ),
+        ),
+    ],
+)
+def test_a_key_that_has_no_effect_is_warned_of(
+    tmp_path: Path, text: str, expected: ConfigWarning
+) -> None:
+    """It stops nobody, but the operator hears that it is in vain."""
+    assert [expected] == load_text(tmp_path, POOL + text).warnings
+
+
+def test_pools_that_take_turns_on_a_device_are_as_meant(tmp_path: Path) -> None:
+    """One is loaded with the daemon, the others on demand, each with a patience of its own."""
+    loaded = load_text(
+        tmp_path,
+        f'{POOL}exclusive = "gpu0"\n'
+        '[pool.q]\ncommand = ["w"]\nexclusive = "gpu0"\nload = "on_demand"\nidle_ttl = "1m"\n'
+        '[pool.r]\ncommand = ["w"]\nexclusive = "gpu0"\nload = "on_demand"\n',
+    )
+    assert [] == loaded.warnings
+
+
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
     """The digest tells one version of a file from another."""
     assert hashlib.sha256(POOL.encode()).hexdigest() == load_text(tmp_path, POOL).digest

@@ -123,14 +123,21 @@ CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
             "workers = 2\nper_slot_env = [{}]",
             (
                 "pool.p.per_slot_env: cannot use 1 entry for workers = 2; "
-                "write one table per worker, or none"
+                "write one table per slot, or none"
+            ),
+        ),
+        (
+            "workers = 2\nstandby = 1\nper_slot_env = [{}, {}]",
+            (
+                "pool.p.per_slot_env: cannot use 2 entries for workers = 2 and standby = 1; "
+                "write one table per slot, or none"
             ),
         ),
         (
             'limits.cpus = ["0", [1]]',
             (
                 "pool.p.limits.cpus: cannot use 2 entries for workers = 1; "
-                "write one list of cores per worker, or none"
+                "write one list of cores per slot, or none"
             ),
         ),
         (
@@ -138,6 +145,53 @@ CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
             (
                 'pool.p.restart.backoff_max: cannot be "1s", less than backoff_initial; '
                 'write at least "5s"'
+            ),
+        ),
+        (
+            'limits = { memory_soft = "2GiB", memory_hard = "2048MiB" }',
+            (
+                'pool.p.limits.memory_soft: cannot be "2GiB", not less than memory_hard; '
+                'write less than "2GiB"'
+            ),
+        ),
+        (
+            'cancel = { self_test = true, cancellation = "off" }',
+            (
+                'pool.p.cancel.self_test: cannot be true with cancellation = "off", which asks no '
+                'worker; write false, or cancellation = "auto"'
+            ),
+        ),
+        (
+            'exclusive = "gpu0"\n[pool.q]\ncommand = ["w"]\nexclusive = "gpu0"',
+            (
+                'pool.q.load: cannot be "eager": of the group "gpu0" only one pool is loaded at a '
+                'time, and pool.p is eager; write "on_demand"'
+            ),
+        ),
+        (
+            'exclusive = "GPU 0"',
+            (
+                'pool.p.exclusive: cannot use "GPU 0"; write 1 to 63 of a-z, 0-9, - and _, such as '
+                '"gpu0", or "" for none'
+            ),
+        ),
+        # What may be left empty.
+        (
+            'limits.memory_hard = "8 gb"',
+            'pool.p.limits.memory_hard: cannot read "8 gb" as a size; write "8GiB"',
+        ),
+        (
+            'limits.memory_hard = "1KiB"',
+            (
+                'pool.p.limits.memory_hard: cannot use "1KiB"; write a size from "1MiB" to '
+                '"1024TiB", such as "1MiB", or "" for none'
+            ),
+        ),
+        (
+            "limits.max_age = 0",
+            (
+                'pool.p.limits.max_age: cannot use 0; write a duration from "1s" to "365d", such '
+                'as "2s", or "" for none'
             ),
         ),
         # Cores.
