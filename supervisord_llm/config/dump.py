@@ -26,10 +26,11 @@ def effective(config: Config) -> dict[str, object]:
 
     Only dicts, lists, strings, numbers and booleans are in it.
     """
-    return cast("dict[str, object]", _plain(inspect.type_info(Config), config))
+    return cast("dict[str, object]", plain(inspect.type_info(Config), config))
 
 
-def _plain(kind: inspect.Type, value: Any) -> object:
+def plain(kind: inspect.Type, value: Any) -> object:
+    """A value of this kind as the file has it, secrets hidden; ``kind`` as msgspec inspects it."""
     kind, extra = unwrap(kind)
     if value is None:
         return ""
@@ -45,11 +46,11 @@ def _plain(kind: inspect.Type, value: Any) -> object:
         return written(value)
     if isinstance(kind, inspect.StructType):
         return {
-            field.encode_name: _plain(field.type, getattr(value, field.name))
+            field.encode_name: plain(field.type, getattr(value, field.name))
             for field in kind.fields
         }
     if isinstance(kind, inspect.DictType):
-        return {name: _plain(kind.value_type, each) for name, each in value.items()}
+        return {name: plain(kind.value_type, each) for name, each in value.items()}
     if isinstance(kind, inspect.VarTupleType):
-        return [_plain(kind.item_type, each) for each in value]
+        return [plain(kind.item_type, each) for each in value]
     return value

@@ -28,7 +28,7 @@ def _lines(table: Mapping[str, object], path: str) -> Iterator[str]:
         elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
             sections += [(where, each, True) for each in value]
         else:
-            yield f"{join('', key)} = {_value(value)}"
+            yield f"{join('', key)} = {render_value(value)}"
     for where, section, in_array in sections:
         lines = list(_lines(section, where))
         # A table of nothing but tables is there without being named.
@@ -38,7 +38,8 @@ def _lines(table: Mapping[str, object], path: str) -> Iterator[str]:
         yield from lines
 
 
-def _value(value: object) -> str:
+def render_value(value: object) -> str:
+    """One value as TOML writes it behind a key; raises like `render`."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -47,10 +48,12 @@ def _value(value: object) -> str:
         case int() | float():
             return repr(value)
         case Mapping():
-            inner = ", ".join(f"{join('', key)} = {_value(each)}" for key, each in value.items())
+            inner = ", ".join(
+                f"{join('', key)} = {render_value(each)}" for key, each in value.items()
+            )
             return f"{{ {inner} }}" if inner else "{}"
         case Sequence():
-            return f"[{', '.join(_value(each) for each in value)}]"
+            return f"[{', '.join(render_value(each) for each in value)}]"
         case _:
             pass
     raise TypeError(f"cannot write {type(value).__name__} as TOML; make it a string first")

@@ -9,7 +9,7 @@ from msgspec import inspect as kinds
 
 from supervisord_llm.config.dump import effective
 from supervisord_llm.config.schema import Config, PoolConfig
-from supervisord_llm.config.toml import render
+from supervisord_llm.config.toml import render_value
 from supervisord_llm.config.wording import unwrap, wanted
 from tools.reference import docstrings, markdown
 
@@ -54,7 +54,7 @@ def _table(kind: kinds.StructType, values: Mapping[str, Any], path: str) -> Iter
         if isinstance(unwrap(field.type)[0], kinds.StructType):
             continue
         name = field.encode_name
-        given = "required" if field.required else markdown.code(_as_toml(values[name]))
+        given = "required" if field.required else markdown.code(render_value(values[name]))
         may_be = wanted(*unwrap(field.type))
         rows.append((f"`{name}`", may_be, given, markdown.line(documented.get(field.name))))
     # A class's docstring begins with how its table is written.
@@ -62,7 +62,3 @@ def _table(kind: kinds.StructType, values: Mapping[str, Any], path: str) -> Iter
     keys = markdown.table(("key", "may be", "default", "meaning"), rows)
     yield markdown.section(3, title, meaning[:1].upper() + meaning[1:], keys)
     yield from _below(kind, values, path)
-
-
-def _as_toml(value: object) -> str:
-    return render({"key": value}).removeprefix("key = ").rstrip("\n")
