@@ -43,7 +43,7 @@ address = "unix:/run/sllm.sock"
 mode = "0600"
 owner = ""
 group = ""
-serve = ["control", "probe"]
+serve = ["control", "inference", "probe"]
 max_body = "16MiB"
 max_connections = 1024
 send_timeout = "10s"
@@ -54,8 +54,14 @@ idle_timeout = "75s"
 command = ["/bin/sh", "-c", "echo {slot}"]
 dialect = "auto"
 workers = 1
+standby = 0
 min_ready = 1
 required = true
+reload = "surge"
+load = "eager"
+idle_ttl = "10m"
+exclusive = ""
+session_ttl = "30m"
 pass_env = []
 per_slot_env = []
 max_line = "1MiB"
@@ -76,6 +82,9 @@ prefill_grace = "10s"
 terminate_grace = "3s"
 kill_grace = "2s"
 reap_grace = "5s"
+on_uncancellable = "terminate"
+detach_timeout = "5m"
+self_test = false
 
 [pool.p.health]
 probe_interval = "10s"
@@ -94,10 +103,17 @@ restart_window = "5m"
 [pool.p.queue]
 max_queued = 256
 queue_timeout = "1m"
+deadline = "10m"
+max_attempts = 2
+age_step = "5s"
 mailbox_tokens = 1024
 mailbox_bytes = "1MiB"
 
 [pool.p.limits]
+memory_soft = ""
+memory_hard = ""
+max_requests = 0
+max_age = ""
 nice = 0
 oom_score_adj = 500
 cpus = ["0"]
