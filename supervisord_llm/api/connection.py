@@ -17,7 +17,7 @@ import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Event, RawData
+from hypercorn.events import Event, RawData, Updated
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
@@ -140,6 +140,7 @@ class Connection(TCPServer):
         self._refuse = refuse
         self._http = Http1(refuse=refuse, early=self._on_early_bytes)
         self._unsent = b""
+        self._left = False
         self._task_group = TaskGroup()
 
     async def run(self) -> None:
@@ -155,7 +156,9 @@ class Connection(TCPServer):
                 self.protocol = self._make_protocol(task_group)
                 await self.idle_task.restart(task_group, self._idle_timeout)
                 await self._read_data()
-                # The client has left; its idle clock would hold the connection until it runs out.
+                # The client has left; its idle clock would hold the connection until it runs out,
+                # and so would the one that starts when its reply ends only after this.
+                self._left = True
                 await self.idle_task.stop()
         finally:
             self.stream.cut()
@@ -166,6 +169,8 @@ class Connection(TCPServer):
         Hypercorn's own takes a lock, a cancel scope and two rounds of the event loop, which is most
         of what a token costs that comes alone. It still does what needs waiting, or goes wrong.
         """
+        if self._left and isinstance(event, Updated):
+            return
         if not isinstance(event, RawData) or self.send_lock.locked():
             await super().protocol_send(event)
             return

@@ -138,6 +138,25 @@ async def test_connections_leave_no_descriptor(no_fd_leak: None, open_door: Open
                 await trio.testing.wait_all_tasks_blocked()
 
 
+async def test_a_reply_that_ends_after_its_client_leaves_no_descriptor(
+    no_fd_leak: None, open_door: OpenDoor
+) -> None:
+    """The end of the reply does not start the idle clock again for a client that has left."""
+    async with open_door(idle_timeout=30.0) as door:
+        before = count_descriptors()
+        async with await door.connect() as stream:
+            await stream.send_all(post("/api/v1/generate", GENERATE))
+            request = await door.pool.next_request()
+            door.pool.assign(request)
+            for _ in range(10):
+                request.output(["x" * 100_000], door.daemon.clock.now())
+            door.pool.complete(request)
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(5):
+            while count_descriptors() > before:
+                await trio.testing.wait_all_tasks_blocked()
+
+
 async def test_nothing_is_written_to_stderr(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
     """The server library's own logs stay silent, for good requests and bad ones."""
     await door.http.get("/livez")
