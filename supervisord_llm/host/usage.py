@@ -1,37 +1,47 @@
-"""What a process holds of memory and has used of the machine, from ``/proc``.
+"""What a worker holds of memory and has used of the machine, from ``/proc``.
 
 `read` is for people: every few seconds, and as exact as the kernel says. `progress` is a sign of
 life for a process that says nothing: cheap, and only ever compared with itself.
 
-psutil was not taken: it does not tell anonymous memory apart, and these are three short files.
+psutil was not taken: it does not tell anonymous memory apart, and these are four short files.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from supervisord_llm.host import memory
 from supervisord_llm.host.tree import split_stat
 
 _PROC = Path("/proc")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Memory in bytes and CPU time; ``None`` for what the kernel does not say."""
+    """Memory of a worker and its descendants, in bytes, and CPU time.
+
+    ``None`` stands for what the kernel does not say; see `supervisord_llm.host.memory.Memory`.
+    """
 
     rss: int
     """Resident: in memory now, shared pages counted in full."""
     pss: int | None
     """Proportional: each shared page divided by the number of those who share it."""
     anonymous: int | None
-    """Resident and not from a file: what the process does not share with its pool."""
+    """Resident and not from a file."""
     swap: int | None
     cpu_seconds: float
-    """User and system time of the process itself, all its threads together."""
+    """User and system time of the worker's own process, all its threads together."""
+    held: int = 0
+    """What would come back if they ended: anonymous and shared memory, and swap."""
+    processes: int = 1
+    """The worker's process and those of its descendants that live."""
+    gpu: int | None = None
+    """Memory on GPUs; ``None`` where nothing tells."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -43,20 +53,30 @@ class Progress(msgspec.Struct, frozen=True):
     """Read and written, through calls and through mapped files; 0 where it may not be looked at."""
 
 
-def read(pid: int) -> Usage | None:
-    """The usage of a process; ``None`` if it is gone or a zombie."""
+def read(
+    pid: int, relatives: Sequence[int] = (), gpu: Mapping[int, int] | None = None
+) -> Usage | None:
+    """The usage of a worker; ``None`` if its process is gone or a zombie.
+
+    Args:
+        pid: the worker's process.
+        relatives: the pids of its descendants, whose memory counts as its own.
+        gpu: bytes on GPUs by pid, of all the processes that use one; ``None`` if it is not known.
+    """
     fields = _stat(pid)
     if fields is None:
         return None
-    # A process in uninterruptible sleep may hold the lock that the sums of its mappings need, and
-    # whoever asks for them would sleep with it.
-    sums = {} if fields[0] == b"D" else _mapping_sums(pid)
+    pids = {pid, *relatives}
+    found = memory.read(pids)
     return Usage(
-        rss=sums.get("Rss", int(fields[21]) * _PAGE_BYTES),
-        pss=sums.get("Pss"),
-        anonymous=sums.get("Anonymous"),
-        swap=sums.get("Swap"),
+        rss=found.rss,
+        pss=found.pss,
+        anonymous=found.anonymous,
+        swap=found.swap,
         cpu_seconds=_cpu_ticks(fields) / _TICKS_PER_SECOND,
+        held=found.held,
+        processes=found.processes,
+        gpu=None if gpu is None else sum(gpu.get(each, 0) for each in pids),
     )
 
 
@@ -76,17 +96,6 @@ def _stat(pid: int) -> list[bytes] | None:
 
 def _cpu_ticks(fields: list[bytes]) -> int:
     return int(fields[11]) + int(fields[12])
-
-
-def _mapping_sums(pid: int) -> dict[str, int]:
-    try:
-        content = (_PROC / str(pid) / "smaps_rollup").read_text("ascii", "replace")
-    except OSError:
-        # Gone meanwhile, somebody else's, or a kernel without it: then it is not known.
-        return {}
-    # The first line names the range; the others are like "Rss:   1748 kB".
-    rows = (line.split() for line in content.splitlines()[1:])
-    return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if row[-1:] == ["kB"]}
 
 
 def _io_bytes(pid: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisord_llm.host import usage
+from supervisord_llm.host import memory, usage
 
 MEBIBYTE = 2**20
 
@@ -49,7 +49,8 @@ def worker() -> Iterator[Prompted]:
 @pytest.fixture
 def imitated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of /proc, with process 77 in it."""
-    monkeypatch.setattr(usage, "_PROC", tmp_path)
+    for module in (usage, memory):
+        monkeypatch.setattr(module, "_PROC", tmp_path)
     (tmp_path / "77").mkdir()
     return tmp_path / "77"
 
@@ -59,13 +60,6 @@ def stat(state: str) -> str:
     fields = ["0"] * 49
     fields[10], fields[11], fields[20] = "100", "50", "9"
     return f"77 (worker) {state} {' '.join(fields)}\n"
-
-
-SMAPS = (
-    "5600e58ff000-7fff6e9be000 ---p 00000000 00:00 0      [rollup]\n"
-    "Rss:                  40 kB\nPss:                  30 kB\nPss_Anon:              2 kB\n"
-    "Anonymous:            20 kB\nSwap:                 10 kB\nSwapPss:               1 kB\n"
-)
 
 
 def test_memory_that_a_process_takes_is_its_own(worker: Prompted) -> None:
@@ -120,30 +114,23 @@ def test_a_process_that_is_gone_has_no_usage(worker: Prompted) -> None:
     assert (usage.read(worker.pid), usage.progress(worker.pid)) == (None, None)
 
 
-def test_the_sums_are_taken_by_their_exact_names(imitated: Path) -> None:
-    """``Pss`` is not ``Pss_Anon``; kilobytes become bytes, ticks become seconds."""
-    (imitated / "stat").write_text(stat("S"))
-    (imitated / "smaps_rollup").write_text(SMAPS)
-    ticks = os.sysconf("SC_CLK_TCK")
-    expected = usage.Usage(40_960, 30_720, 20_480, 10_240, 150 / ticks)
-    assert usage.read(77) == expected
-
-
-def test_a_process_in_uninterruptible_sleep_is_not_asked_for_its_mappings(imitated: Path) -> None:
-    """It may hold the lock that the answer needs, and the daemon would sleep with it."""
-    (imitated / "stat").write_text(stat("D"))
-    (imitated / "smaps_rollup").write_text(SMAPS)
-    found = usage.read(77)
-    assert found is not None
-    assert (found.rss, found.pss) == (9 * os.sysconf("SC_PAGE_SIZE"), None)
-
-
-def test_what_may_not_be_looked_at_is_left_open(imitated: Path) -> None:
-    """The rest is still known."""
-    (imitated / "stat").write_text(stat("R"))
-    found = usage.read(77)
-    assert found is not None
-    assert (found.rss, found.pss, found.anonymous, found.swap) == (
-        9 * os.sysconf("SC_PAGE_SIZE"), None, None, None,
+def test_a_worker_and_its_descendants_are_one(imitated: Path, tmp_path: Path) -> None:
+    """Their memory counts together, also on GPUs; CPU time is that of the worker's own process."""
+    for pid in ("77", "78"):
+        (tmp_path / pid).mkdir(exist_ok=True)
+        (tmp_path / pid / "stat").write_text(stat("S"))
+        (tmp_path / pid / "status").write_text("VmRSS:\t 8 kB\nRssAnon:\t 4 kB\nVmSwap:\t 2 kB\n")
+    expected = usage.Usage(
+        rss=16_384, pss=None, anonymous=8_192, swap=4_096,
+        cpu_seconds=150 / os.sysconf("SC_CLK_TCK"), held=12_288, processes=2, gpu=7,
     )  # fmt: skip
+    assert expected == usage.read(77, relatives=[78], gpu={77: 3, 78: 4, 79: 5})
+    alone = usage.read(77)
+    assert alone is not None
+    assert (6_144, 1, None) == (alone.held, alone.processes, alone.gpu)
+
+
+def test_what_may_not_be_looked_at_counts_as_nothing_done(imitated: Path) -> None:
+    """CPU time is still known."""
+    (imitated / "stat").write_text(stat("R"))
     assert usage.progress(77) == usage.Progress(150, 0)
