@@ -12,7 +12,7 @@ NATIVE_FILES = find native \( -name '*.hpp' -o -name '*.cpp' \) -print0
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-.PHONY: help build run test test-native test-python bench lint format docs lock clean distclean
+.PHONY: help build run test test-native test-python bench chaos lint format docs lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ test-python: build $(VENV)/.dev
 
 bench: build ## measure against floors (about half an hour, or BENCH=--quick): a table, and JSON in build/bench
 	@$(BIN)/python -m bench $(BENCH)
+
+chaos: build $(VENV)/.dev ## load and random faults for MINUTES=1, then the verdict; SEED=… repeats a run
+	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),1) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.dev ## check style, types and formatting of Python and C++
 	@$(BIN)/ruff check .

@@ -61,6 +61,23 @@ def check(log: Log, bounds: Bounds) -> list[Violation]:
     return found
 
 
+def agree(log: Log, outcomes: Mapping[str, str]) -> list[Violation]:
+    """Contradictions between the log and what clients were told, by the request's id."""
+    told = {entry.event.request: entry for entry in log if isinstance(entry.event, RequestFinished)}
+    return [
+        Violation("agree", f"the client of {request} was told {outcome!r}", lines)
+        for request, outcome in outcomes.items()
+        if (lines := _otherwise(told.get(request), outcome)) is not None
+    ]
+
+
+def _otherwise(entry: Entry | None, outcome: str) -> tuple[str, ...] | None:
+    if entry is None:
+        return ()
+    assert isinstance(entry.event, RequestFinished)
+    return None if entry.event.outcome == outcome else (entry.line,)
+
+
 def numbered(log: Log) -> Found:
     """Events are numbered from 1 without a gap."""
     if log and log[0].seq != 1:
