@@ -96,6 +96,14 @@ class Channel:
         """Queue the idle probe of a worker that cannot ``ping``."""
         self._send(self.connection.send_probe())
 
+    def close_session(self, session_id: str) -> None:
+        """Queue the closing of a named session; an operation like a generation."""
+        self._send(self.connection.send_close(session_id))
+
+    def reset_session(self, session_id: str) -> None:
+        """Queue the reset of a named session; an operation like a generation."""
+        self._send(self.connection.send_reset(session_id))
+
     def ping(self, nonce: int) -> None:
         """Queue a ping."""
         self._send(self.connection.send_ping(nonce))

@@ -6,6 +6,7 @@ names no request; the connection puts the wire id in.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -16,6 +17,35 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """How many; ``true`` is not a number, and neither is 1.0."""
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0)]
+
+PROBE_SESSION = "__probe__"
+"""The session that the idle probe closes. There is none, and a worker acknowledges that as well."""
+
+SESSION_ID_MAX_BYTES = 1024
+
+
+def valid_session_id(session_id: str) -> bool:
+    """Whether a session can have this name.
+
+    Workers take 1 to 1024 bytes of UTF-8. Of those, only printable characters are let through, for
+    names are shown on terminals; and not the name that idle probes close.
+    """
+    return (
+        session_id.isprintable()
+        and 0 < len(session_id.encode()) <= SESSION_ID_MAX_BYTES
+        and session_id != PROBE_SESSION
+    )
+
+
+class SessionOp(StrEnum):
+    """What can be done with a named session besides generating in it."""
+
+    OPEN = "open"
+    """Take a place for it; a generation does so by itself."""
+    CLOSE = "close"
+    """Forget it and free its place; one that is not there is closed already."""
+    RESET = "reset"
+    """Forget its tokens; one that is not there has none."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +104,23 @@ class Failed(msgspec.Struct, frozen=True):
     code: str | None = None
 
 
+class SessionDone(msgspec.Struct, frozen=True):
+    """An operation on a session was done, also where there was nothing to do."""
+
+    op: SessionOp
+    session_id: str
+
+
+class SessionRefused(msgspec.Struct, frozen=True):
+    """An operation on a session was refused or failed; the worker is well."""
+
+    op: SessionOp
+    session_id: str
+    error: str
+    code: str | None = None
+    """``capacity_exhausted`` or ``unsupported_session``, or what else a worker says."""
+
+
 class ProbeAck(msgspec.Struct, frozen=True):
     """The idle probe was answered."""
 
@@ -103,7 +150,18 @@ class Malformed(msgspec.Struct, frozen=True):
     """What is wrong, and how the line begins, escaped."""
 
 
-Message = Ready | Tokens | Done | Failed | ProbeAck | Pong | Heartbeat | Malformed
+Message = (
+    Ready
+    | Tokens
+    | Done
+    | Failed
+    | SessionDone
+    | SessionRefused
+    | ProbeAck
+    | Pong
+    | Heartbeat
+    | Malformed
+)
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,3 +174,5 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    session_id: str | None = None
+    """The session whose context it continues; none for one that nothing is kept of."""

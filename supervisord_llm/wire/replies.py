@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from supervisord_llm.core.words import Extension, FinishReason
-from supervisord_llm.wire.messages import Count, Heartbeat, Milliseconds, Model, Pong
+from supervisord_llm.wire.messages import Count, Heartbeat, Milliseconds, Model, Pong, SessionOp
 
 _SHOWN = 200
 """How many bytes of a malformed line are shown."""
@@ -67,13 +67,14 @@ class ErrorLine(msgspec.Struct, frozen=True):
     code: str | None = None
 
 
-class ClosedLine(msgspec.Struct, frozen=True):
-    """A session was closed; workers name it, but need not."""
+class SessionLine(msgspec.Struct, frozen=True):
+    """An operation on a session was done; workers name the session, but need not."""
 
+    op: SessionOp
     session_id: str | None = None
 
 
-Reply = ReadyLine | TokenLine | DoneLine | ErrorLine | ClosedLine | Pong | Heartbeat
+Reply = ReadyLine | TokenLine | DoneLine | ErrorLine | SessionLine | Pong | Heartbeat
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -88,13 +89,21 @@ class _Heartbeat(msgspec.Struct, frozen=True):
     heartbeat: Heartbeat
 
 
+class _Session(msgspec.Struct, frozen=True):
+    session_id: str | None = None
+
+
 class _Offered(msgspec.Struct, frozen=True):
     extensions: list[str] = []
 
 
-_KINDS = frozenset(
-    ("ready", "token", "done", "error", "opened", "closed", "reset", "pong", "heartbeat")
-)
+_DONE_TO_A_SESSION = {
+    "opened": SessionOp.OPEN,
+    "closed": SessionOp.CLOSE,
+    "reset": SessionOp.RESET,
+}
+
+_KINDS = frozenset(("ready", "token", "done", "error", "pong", "heartbeat", *_DONE_TO_A_SESSION))
 
 _Object = dict[str, object]
 _values = msgspec.json.Decoder()
@@ -167,9 +176,6 @@ def _reply(kind: str, fields: _Object, line: bytes) -> Reply:
             return _done(msgspec.convert(fields, DoneLine), line)
         case "error":
             return msgspec.convert(fields, ErrorLine)
-        case "closed":
-            _acknowledge(kind, fields, line)
-            return msgspec.convert(fields, ClosedLine)
         case "pong":
             return Pong(msgspec.convert(fields, _Pong).pong)
         case "heartbeat":
@@ -177,7 +183,9 @@ def _reply(kind: str, fields: _Object, line: bytes) -> Reply:
         case "ready":
             return _ready(fields, line)
         case _:
-            raise MalformedLine(f"acknowledges {kind!r}, which was not asked", line)
+            _acknowledge(kind, fields, line)
+            session_id = msgspec.convert(fields, _Session).session_id
+            return SessionLine(_DONE_TO_A_SESSION[kind], session_id)
 
 
 def _acknowledge(kind: str, fields: _Object, line: bytes) -> None:

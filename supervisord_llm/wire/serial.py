@@ -20,6 +20,7 @@ from supervisord_llm.core.words import WIRE_ID_MAX, Dialect, Extension, Phase, W
 from supervisord_llm.errors import InternalError
 from supervisord_llm.wire.lines import LineSplitter
 from supervisord_llm.wire.messages import (
+    PROBE_SESSION,
     Done,
     Failed,
     Generate,
@@ -29,15 +30,19 @@ from supervisord_llm.wire.messages import (
     Pong,
     ProbeAck,
     Ready,
+    SessionDone,
+    SessionOp,
+    SessionRefused,
     Tokens,
+    valid_session_id,
 )
 from supervisord_llm.wire.replies import (
-    ClosedLine,
     DoneLine,
     ErrorLine,
     MalformedLine,
     ReadyLine,
     Reply,
+    SessionLine,
     TokenLine,
     parse,
     show,
@@ -45,9 +50,6 @@ from supervisord_llm.wire.replies import (
 
 DialectPolicy = Literal["auto", "serial"]
 """What a pool expects of its workers: whatever they negotiate, or one of the serial dialects."""
-
-PROBE_SESSION = "__probe__"
-"""The session that the idle probe closes. There is none, and a worker acknowledges that as well."""
 
 _token_lines = msgspec.json.Decoder(TokenLine)
 
@@ -75,7 +77,8 @@ class SerialConnection:
         self._lines = LineSplitter(max_line)
         self._generation: WireId | None = None
         self._last_wire_id: WireId = 0
-        self._probing = False
+        self._session_op: tuple[SessionOp, str] | None = None
+        """The operation on a session that is outstanding; the idle probe is one."""
         self._nonces: set[int] = set()
         self._broken = False
 
@@ -140,11 +143,8 @@ class SerialConnection:
                 return self._end(reply, line)
             case ErrorLine():
                 return self._fail(reply, line)
-            case ClosedLine():
-                if not self._probing or reply.session_id not in {None, PROBE_SESSION}:
-                    raise MalformedLine("acknowledges a 'close' that was not asked", line)
-                self._probing = False
-                return ProbeAck()
+            case SessionLine():
+                return self._acknowledge(reply, line)
             case _:
                 assert_never(reply)
 
@@ -193,11 +193,20 @@ class SerialConnection:
             total_ms=said.total_ms,
         )
 
-    def _fail(self, said: ErrorLine, line: bytes) -> Failed | ProbeAck:
-        if self._probing:
+    def _acknowledge(self, said: SessionLine, line: bytes) -> SessionDone | ProbeAck:
+        asked, self._session_op = self._session_op, None
+        if asked is None or asked[0] is not said.op or said.session_id not in {None, asked[1]}:
+            article = "an" if said.op is SessionOp.OPEN else "a"
+            raise MalformedLine(f"acknowledges {article} {str(said.op)!r} that was not asked", line)
+        return ProbeAck() if asked[1] == PROBE_SESSION else SessionDone(*asked)
+
+    def _fail(self, said: ErrorLine, line: bytes) -> Failed | SessionRefused | ProbeAck:
+        asked, self._session_op = self._session_op, None
+        if asked is not None and asked[1] == PROBE_SESSION:
             # It answered in step, which is all that a probe asks.
-            self._probing = False
             return ProbeAck()
+        if asked is not None:
+            return SessionRefused(*asked, said.error, said.code)
         return Failed(self._take_generation(line), said.error, said.code)
 
     def _take_generation(self, line: bytes) -> WireId:
@@ -236,9 +245,41 @@ class SerialConnection:
         Raises:
             InternalError: the worker is not ready, or not free.
         """
+        return self._send_session(SessionOp.CLOSE, PROBE_SESSION)
+
+    def send_open(self, session_id: str) -> bytes:
+        """Begin to open a named session and return the line that asks for it.
+
+        Raises:
+            InternalError: the worker is not ready, or not free, or no session has such a name.
+        """
+        return self._send_named(SessionOp.OPEN, session_id)
+
+    def send_close(self, session_id: str) -> bytes:
+        """Begin to close a named session and return the line that asks for it.
+
+        Raises:
+            InternalError: the worker is not ready, or not free, or no session has such a name.
+        """
+        return self._send_named(SessionOp.CLOSE, session_id)
+
+    def send_reset(self, session_id: str) -> bytes:
+        """Begin to reset a named session and return the line that asks for it.
+
+        Raises:
+            InternalError: the worker is not ready, or not free, or no session has such a name.
+        """
+        return self._send_named(SessionOp.RESET, session_id)
+
+    def _send_named(self, op: SessionOp, session_id: str) -> bytes:
+        if not valid_session_id(session_id):
+            raise InternalError(f"cannot {op} a session named {session_id!r}")
+        return self._send_session(op, session_id)
+
+    def _send_session(self, op: SessionOp, session_id: str) -> bytes:
         self._check_free()
-        self._probing = True
-        return msgspec.json.encode({"op": "close", "session_id": PROBE_SESSION}) + b"\n"
+        self._session_op = (op, session_id)
+        return msgspec.json.encode({"op": op, "session_id": session_id}) + b"\n"
 
     def send_ping(self, nonce: int) -> bytes:
         """Return a ping's line; pings may be sent at any time and do not wait for each other.
@@ -255,7 +296,7 @@ class SerialConnection:
         if self._broken:
             # The sender has not been told yet: what it asks for is in vain, but no fault of its.
             return
-        if self.ready is None or self._generation is not None or self._probing:
+        if self.ready is None or self._generation is not None or self._session_op is not None:
             raise InternalError("the worker is not ready for another operation")
 
 

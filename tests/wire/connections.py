@@ -55,6 +55,13 @@ def probing() -> SerialConnection:
     return connection
 
 
+def resetting() -> SerialConnection:
+    """A connection whose worker has been asked to reset the session ``s1``."""
+    connection = idle()
+    connection.send_reset("s1")
+    return connection
+
+
 def merged(messages: list[Message]) -> list[Message]:
     """Messages with neighbouring runs of tokens put together: where runs end is up to the reads."""
     whole: list[Message] = []

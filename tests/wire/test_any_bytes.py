@@ -9,7 +9,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisord_llm.wire.messages import Done, Failed, Malformed, Message, ProbeAck
+from supervisord_llm.wire.messages import (
+    Done,
+    Failed,
+    Malformed,
+    Message,
+    ProbeAck,
+    SessionDone,
+    SessionRefused,
+)
 from supervisord_llm.wire.serial import SerialConnection
 from tests.wire.connections import (
     DONE,
@@ -21,6 +29,7 @@ from tests.wire.connections import (
     loading,
     merged,
     probing,
+    resetting,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -58,7 +67,7 @@ def json_line(fields: object) -> bytes:
 
 
 odd_lines = st.builds(json_line, st.dictionaries(kinds | known_keys, json_values, max_size=5))
-connections = st.sampled_from([loading, idle, generating, probing])
+connections = st.sampled_from([loading, idle, generating, probing, resetting])
 
 
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
@@ -116,5 +125,6 @@ def test_nothing_that_a_worker_writes_raises(
 
     malformed = [index for index, each in enumerate(heard) if isinstance(each, Malformed)]
     assert malformed in ([], [len(heard) - 1])
-    assert 1 >= sum(isinstance(each, Done | Failed | ProbeAck) for each in heard)
+    ends = Done | Failed | ProbeAck | SessionDone | SessionRefused
+    assert 1 >= sum(isinstance(each, ends) for each in heard)
     msgspec.json.encode(heard)

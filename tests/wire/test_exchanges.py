@@ -15,6 +15,9 @@ from supervisord_llm.wire.messages import (
     Pong,
     ProbeAck,
     Ready,
+    SessionDone,
+    SessionOp,
+    SessionRefused,
     Tokens,
 )
 from tests.wire.connections import DONE, HI, generating, idle, line, loading, probing
@@ -145,6 +148,40 @@ def test_the_idle_probe_is_answered_by_whatever_comes_in_step(reply: object) -> 
 
     assert b'{"op":"close","session_id":"__probe__"}\n' == connection.send_probe()
     assert [ProbeAck()] == connection.receive(line(reply))
+    connection.send_generate(HI, 1)
+
+
+def test_a_generation_names_its_session() -> None:
+    """Under the key that workers know, and only where there is one."""
+    sent = idle().send_generate(Generate(prompt="Hi", session_id="s\u00e9"), 1)
+
+    expected = {"prompt": "Hi", "stop": [], "session_id": "s\u00e9", "cancel_request_id": 1}
+    assert expected == msgspec.json.decode(sent)
+
+
+@pytest.mark.parametrize(
+    ("op", "key"),
+    [(SessionOp.OPEN, "opened"), (SessionOp.CLOSE, "closed"), (SessionOp.RESET, "reset")],
+)
+def test_an_operation_on_a_session_is_acknowledged_or_refused(op: SessionOp, key: str) -> None:
+    """With or without its echo; a refusal brings its code; then the worker takes the next one."""
+    connection = idle()
+    send = {
+        SessionOp.OPEN: connection.send_open,
+        SessionOp.CLOSE: connection.send_close,
+        SessionOp.RESET: connection.send_reset,
+    }[op]
+
+    for reply in ({key: True, "session_id": "s1"}, {key: True}):
+        assert f'{{"op":"{op}","session_id":"s1"}}\n'.encode() == send("s1")
+        assert [SessionDone(op, "s1")] == connection.receive(line(reply))
+
+    send("s1")
+    assert [SessionRefused(op, "s1", "no room", "capacity_exhausted")] == connection.receive(
+        b'{"error":"no room","code":"capacity_exhausted","session_id":"s1"}\n'
+    )
+    send("s1")
+    assert [SessionRefused(op, "s1", "no luck")] == connection.receive(b'{"error":"no luck"}\n')
     connection.send_generate(HI, 1)
 
 

@@ -17,6 +17,7 @@ from tests.wire.connections import (
     line,
     loading,
     probing,
+    resetting,
 )
 
 PLAIN_READY = b'{"ready":true}\n'
@@ -102,9 +103,15 @@ CASES: list[tuple[Callable[[], SerialConnection], bytes, str]] = [
     (
         probing,
         b'{"opened":true,"session_id":"__probe__"}\n',
-        "acknowledges 'opened', which was not",
+        "acknowledges an 'open' that was not asked",
     ),
-    (probing, b'{"reset":true,"session_id":"__probe__"}\n', "acknowledges 'reset', which was not"),
+    (probing, b'{"reset":true,"session_id":"__probe__"}\n', "acknowledges a 'reset' that was not"),
+    (resetting, b'{"closed":true,"session_id":"s1"}\n', "acknowledges a 'close' that was not"),
+    (resetting, b'{"reset":true,"session_id":"s2"}\n', "acknowledges a 'reset' that was not"),
+    (resetting, b'{"reset":1,"session_id":"s1"}\n', "the value of 'reset' is not true"),
+    (resetting, b'{"reset":true,"session_id":1}\n', "a malformed 'reset' message"),
+    (resetting, b'{"token":"a"}\n', "output that belongs to no request"),
+    (resetting, line(DONE), "a terminal that belongs to no request"),
     (probing, b'{"token":"a"}\n', "output that belongs to no request"),
     (probing, line(DONE), "a terminal that belongs to no request"),
     (idle, b'{"pong":1}\n', "a pong without its ping"),

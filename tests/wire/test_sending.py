@@ -8,12 +8,12 @@ import pytest
 
 from supervisord_llm.core.words import WIRE_ID_MAX
 from supervisord_llm.errors import InternalError
-from supervisord_llm.wire.messages import Malformed
+from supervisord_llm.wire.messages import PROBE_SESSION, Malformed
 from supervisord_llm.wire.serial import SerialConnection
-from tests.wire.connections import DONE, HI, generating, idle, line, loading, probing
+from tests.wire.connections import DONE, HI, generating, idle, line, loading, probing, resetting
 
 
-@pytest.mark.parametrize("connect", [loading, generating, probing])
+@pytest.mark.parametrize("connect", [loading, generating, probing, resetting])
 def test_an_operation_needs_a_free_worker(connect: Callable[[], SerialConnection]) -> None:
     """Neither a generation nor a probe goes to a worker that is loading or has one."""
     connection = connect()
@@ -22,6 +22,22 @@ def test_an_operation_needs_a_free_worker(connect: Callable[[], SerialConnection
         connection.send_generate(HI, 8)
     with pytest.raises(InternalError, match="not ready for another operation"):
         connection.send_probe()
+    with pytest.raises(InternalError, match="not ready for another operation"):
+        connection.send_close("s1")
+
+
+@pytest.mark.parametrize("name", ["", PROBE_SESSION, "a\x1bb", "x" * 1025])
+def test_an_operation_needs_the_name_of_a_session(name: str) -> None:
+    """Above all not the one that is closed as a probe, whose answer is taken for another thing."""
+    connection = idle()
+    for op, send in (
+        ("open", connection.send_open),
+        ("close", connection.send_close),
+        ("reset", connection.send_reset),
+    ):
+        with pytest.raises(InternalError, match=f"cannot {op} a session named"):
+            send(name)
+    connection.send_generate(HI, 8)
 
 
 def test_a_worker_is_free_after_each_terminal() -> None:
@@ -30,6 +46,10 @@ def test_a_worker_is_free_after_each_terminal() -> None:
     connection.receive(line(DONE))
     connection.send_probe()
     connection.receive(b'{"error":"a"}\n')
+    connection.send_open("s1")
+    connection.receive(b'{"error":"a"}\n')
+    connection.send_reset("s1")
+    connection.receive(b'{"reset":true}\n')
 
     connection.send_generate(HI, WIRE_ID_MAX)
 
@@ -69,4 +89,5 @@ def test_a_send_behind_a_malformed_line_is_in_vain_but_no_mistake() -> None:
     assert isinstance(messages[-1], Malformed)
     assert connection.send_generate(HI, 8).endswith(b"\n")
     assert connection.send_probe().endswith(b"\n")
+    assert connection.send_close("s1").endswith(b"\n")
     assert [] == connection.receive(b'{"token":"a"}\n')
