@@ -46,16 +46,23 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def refusal(
-    queued: int, limits: Limits, states: Sequence[SlotState], *, stopping: bool
+    queued: int,
+    limits: Limits,
+    states: Sequence[SlotState],
+    *,
+    stopping: bool,
+    drained: bool = False,
 ) -> RejectReason | None:
     """Why a new request may not join the queue, or ``None`` if it may.
+
+    A pool that an operator has drained takes nothing, whatever its slots could serve.
 
     A request that a free slot will take at once needs no place in the queue, but is counted in it
     for that moment; ``max_queued`` of 0 is therefore not a bound that admits anything.
     """
     if stopping:
         return RejectReason.SHUTTING_DOWN
-    if not can_ever_serve(states):
+    if drained or not can_ever_serve(states):
         return RejectReason.POOL_UNAVAILABLE
     if queued >= limits.max_queued:
         return RejectReason.QUEUE_FULL

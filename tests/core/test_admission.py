@@ -122,3 +122,11 @@ def test_a_request_expires_at_its_time_and_not_before() -> None:
     assert [] == admission.expired(entries, LIMITS, 39.99)
     assert ["a"] == admission.expired(entries, LIMITS, 40.0)
     assert ["a", "b"] == admission.expired(entries, LIMITS, 50.0)
+
+
+def test_a_drained_pool_takes_nothing() -> None:
+    """However well it could serve; only the end of the daemon is graver."""
+    ready = [SlotState.READY]
+    refuse = admission.refusal
+    assert RejectReason.POOL_UNAVAILABLE == refuse(0, LIMITS, ready, stopping=False, drained=True)
+    assert RejectReason.SHUTTING_DOWN == refuse(0, LIMITS, ready, stopping=True, drained=True)
