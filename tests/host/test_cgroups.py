@@ -97,6 +97,8 @@ def test_a_container_may_see_only_its_part_of_the_machines_hierarchy(cgroupfs: C
     assert cgroupfs.group == found(cgroupfs).path
     cgroupfs.mount(f"/docker/5678/{OURS}", root="/docker/1234")
     assert "no cgroup v2 hierarchy with this process in it" in refusal(cgroupfs)
+    cgroupfs.mount("/gone.service")
+    assert "no cgroup v2 hierarchy with this process in it" in refusal(cgroupfs)
 
 
 def test_a_machine_with_the_first_version_alone_has_none(cgroupfs: Cgroupfs) -> None:

@@ -293,6 +293,15 @@ def test_the_counter_of_the_daemons_group_leaves_out_the_machine(
     assert watch.verdict(PID)
 
 
+def test_without_a_group_that_counts_the_machines_counter_is_taken(cgroupfs: Cgroupfs) -> None:
+    """A group without the memory controller says nothing about kills."""
+    (cgroupfs.proc / "self").symlink_to(cgroupfs.proc)
+    (cgroupfs.proc / "vmstat").write_text("oom_kill 0\n")
+    watch = OomWatch(lambda: 0.0, proc=cgroupfs.proc)
+    assert (str(cgroupfs.proc / "vmstat"),) == watch.sources
+    watch.close()
+
+
 GREEDY = """
 import sys
 open(sys.argv[1] + "/cgroup.procs", "w").write("0")

@@ -111,6 +111,41 @@ async def test_one_that_cannot_be_started_is_told_as_a_problem(smi: Path) -> Non
     assert memory.problem is not None and "No such file" in memory.problem
 
 
+async def test_one_that_cannot_be_watched_is_killed(
+    smi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no descriptor left for it; the next question finds it dead."""
+
+    def refused(_pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    memory = GpuMemory(script(smi, "exec sleep 300"), timeout=SECONDS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", refused)
+        _, told = await ask(memory)
+    assert told is not None and "Too many open files" in told
+    assert memory.pid is not None
+    pidfd = os.pidfd_open(memory.pid)
+    with trio.fail_after(SECONDS):
+        await trio.lowlevel.wait_readable(pidfd)
+    os.close(pidfd)
+    script(smi, "echo 77, 1")
+    assert ({77: 2**20}, None) == await ask(memory)
+
+
+async def test_it_is_asked_again_and_again(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer takes the place of the one before."""
+    monkeypatch.setattr("supervisord_llm.runtime.gpu._SECONDS", 0.01)
+    script(smi, 'echo >>"$0.asked"', 'echo 77, "$(wc -l <"$0.asked")"')
+    memory = GpuMemory(smi, timeout=SECONDS)
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(memory.run)
+            while memory.latest is None or memory.latest[77] < 3 * 2**20:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+
 async def test_while_one_does_not_die_no_other_is_started(
     smi: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
