@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Any
@@ -31,6 +31,11 @@ class Violation(msgspec.Struct, frozen=True):
     rule: str
     message: str
     lines: tuple[str, ...] = ()
+
+
+Log = Sequence[Entry]
+Found = Iterator[tuple[str, tuple[Entry, ...]]]
+"""What a rule finds: what is wrong, and the entries that show it."""
 
 
 class _Head(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ _SIGNALS = (
     *(signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGSTOP, signal.SIGCONT),
     *(signal.SIGTERM, signal.SIGSEGV),
 )
-_FILES: tuple[Mapping[str, settings.Table] | None, ...] = (
+FILES: tuple[settings.Changes, ...] = (
     None,
     {"alpha": {"workers": 2, "min_ready": 1}},
     {"alpha": {"workers": 4}},
@@ -119,7 +119,7 @@ class Operator:
             await trio.sleep(self._random.random() / 10)
 
     def _write_file(self) -> None:
-        text = settings.text(self._subject.folder, self._random.choice(_FILES))
+        text = settings.text(self._subject.folder, self._random.choice(FILES))
         if self._random.random() < 0.2:
             text = self._random.choice((text[: len(text) // 2], text + "nonsense = [", ""))
         self._subject.config.write_text(text)

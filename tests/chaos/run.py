@@ -18,6 +18,7 @@ from tests.chaos.figures import Figures, in_words
 from tests.chaos.http import BrokenReply, ask
 from tests.chaos.log import Violation, read
 from tests.chaos.operators import Operator
+from tests.chaos.request_rules import Bounds
 from tests.chaos.subject import Footprint, Subject, daemon, survivors
 from tests.conftest import TEST_VARIABLE
 
@@ -27,7 +28,7 @@ CALM_SECONDS = 60.0
 
 _SLACK = 5.0
 """Seconds: two stops of the daemon, and a machine with other things to do."""
-BOUNDS = checks.Bounds(
+BOUNDS = Bounds(
     answer=settings.COOPERATIVE + _SLACK,
     settlement=max(settings.PREFILL, settings.DETACH)
     + settings.TERMINATE

@@ -10,6 +10,8 @@ from typing import Any
 from tests.conftest import TEST_VARIABLE
 
 Table = Mapping[str, Any]
+Changes = Mapping[str, Table] | None
+"""Changes to pools by name; a pool whose changes are ``{}`` is left out."""
 
 COOPERATIVE, PREFILL, TERMINATE, KILL, REAP, DETACH = 0.3, 1.0, 0.3, 2.0, 5.0, 2.0
 """Seconds: the graces of every pool."""
@@ -82,7 +84,7 @@ POOLS: Mapping[str, Table] = {
 }
 
 
-def text(folder: Path, changes: Mapping[str, Table] | None = None) -> str:
+def text(folder: Path, changes: Changes = None) -> str:
     """The file, with changes to pools by name; a pool whose changes are ``{}`` is left out."""
     lines = [f'[[listen]]\naddress = "unix:{folder}/control.sock"\nsend_timeout = "2s"']
     daemon = {"state_dir": f"{folder}/state", "shutdown_drain": f"{DRAIN}s"}

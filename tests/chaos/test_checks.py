@@ -34,8 +34,9 @@ from supervisord_llm.events import (
     WorkerSpawned,
     WorkerState,
 )
-from tests.chaos.checks import RULES, Bounds, check
+from tests.chaos.checks import RULES, check
 from tests.chaos.log import Entry, make, read
+from tests.chaos.request_rules import Bounds
 
 BOUNDS = Bounds(answer=3.0, settlement=9.0)
 SLOT = "p.0"

@@ -20,8 +20,9 @@ import pytest
 
 from supervisord_llm.events import DaemonStopping, WorkerSpawned
 from supervisord_llm.host import tree
-from tests.chaos.checks import Bounds, check
+from tests.chaos.checks import check
 from tests.chaos.log import Entry, read
+from tests.chaos.request_rules import Bounds
 from tests.daemon.running import Running, running, until
 from tests.harness import QUICK, SECONDS, write_config
 

@@ -1,0 +1,109 @@
+"""Rules about workers: work only for the fit, one end each, states that join."""
+
+from __future__ import annotations
+
+from supervisord_llm.core.words import SlotState
+from supervisord_llm.events import (
+    RequestStarted,
+    WorkerExited,
+    WorkerQuarantined,
+    WorkerReady,
+    WorkerReaped,
+    WorkerSpawned,
+    WorkerState,
+)
+from tests.chaos.log import Entry, Found, Log
+
+FIT = frozenset({SlotState.READY, SlotState.BUSY, SlotState.CANCELLING})
+DOWN = frozenset({SlotState.STOPPED, SlotState.PARKED})
+
+
+def to_the_fit(log: Log) -> Found:
+    """Work goes only to a worker that said it was ready and was not lost or judged since."""
+    fit: dict[str, int] = {}
+    state: dict[str, Entry] = {}
+    lost: dict[str, Entry] = {}
+    for entry in log:
+        match entry.event:
+            case WorkerReady(worker=worker, generation=generation):
+                fit[worker] = generation
+            case WorkerQuarantined(worker=worker) | WorkerExited(worker=worker):
+                fit.pop(worker, None)
+                lost[worker] = entry
+            case WorkerState(worker=worker):
+                state[worker] = entry
+            case RequestStarted(worker=worker, generation=generation, request=request):
+                if fit.get(worker) != generation:
+                    shown = (*([lost[worker]] if worker in lost else []), entry)
+                    yield f"{request} was given to unfit {worker}/{generation}", shown
+                elif (told := state.get(worker)) is not None and not _serves(told):
+                    yield f"{request} was given to {worker}, which does not serve", (told, entry)
+            case _:
+                pass
+
+
+def _serves(entry: Entry) -> bool:
+    return isinstance(entry.event, WorkerState) and entry.event.to in FIT
+
+
+def one_end(log: Log) -> Found:
+    """Each worker exits once and is reaped once; a slot never holds two, and numbers go up."""
+    living: dict[str, Entry] = {}
+    exited: dict[str, Entry] = {}
+    last: dict[str, int] = {}
+    for entry in log:
+        match entry.event:
+            case WorkerSpawned(worker=worker, generation=generation):
+                if worker in living:
+                    yield (
+                        f"{worker}/{generation} was started beside another",
+                        (
+                            living[worker],
+                            entry,
+                        ),
+                    )
+                if generation <= last.get(worker, 0) and generation != 1:
+                    yield f"{worker}/{generation} follows {worker}/{last[worker]}", (entry,)
+                living[worker], last[worker] = entry, generation
+                exited.pop(worker, None)
+            case WorkerExited(worker=worker, generation=generation):
+                if _generation(living.get(worker)) != generation:
+                    yield f"{worker}/{generation} exited and was not there", (entry,)
+                elif worker in exited:
+                    yield f"{worker}/{generation} exited twice", (exited[worker], entry)
+                exited[worker] = entry
+            case WorkerReaped(worker=worker, generation=generation):
+                if _generation(living.pop(worker, None)) != generation:
+                    yield f"{worker}/{generation} was reaped and was not there", (entry,)
+                elif worker not in exited:
+                    yield f"{worker}/{generation} was reaped without an exit", (entry,)
+            case _:
+                pass
+    for worker, entry in living.items():
+        yield f"{worker}/{last[worker]} was never reaped", (entry,)
+
+
+def _generation(entry: Entry | None) -> int | None:
+    return entry.event.generation if entry and isinstance(entry.event, WorkerSpawned) else None
+
+
+def states_join(log: Log) -> Found:
+    """A slot moves from the state that it was in, and is down at the end."""
+    states: dict[str, Entry] = {}
+    for entry in log:
+        match entry.event:
+            case WorkerState(worker=worker, from_=from_):
+                before = states.get(worker)
+                was = _to(before)
+                if before is not None and from_ is not was:
+                    yield f"{worker} moves from {from_}, and was {was}", (before, entry)
+                states[worker] = entry
+            case _:
+                pass
+    for worker, entry in states.items():
+        if _to(entry) not in DOWN:
+            yield f"{worker} is {_to(entry)} at the end", (entry,)
+
+
+def _to(entry: Entry | None) -> SlotState | None:
+    return entry.event.to if entry and isinstance(entry.event, WorkerState) else None
