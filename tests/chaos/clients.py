@@ -129,8 +129,10 @@ class Client:
                 # The daemon may rightly lose patience and break the connection.
                 with suppress(BrokenReply):
                     await exchange.status()
-                    async for _ in exchange.lines(piece=1000, pause=0.01):
-                        pass
+                    while True:
+                        await trio.sleep(0.01)
+                        if not await exchange.lines(1000):
+                            break
 
     async def _cancel(self) -> None:
         """Cancel by the id from another connection, and be told of the end on the first one."""
@@ -172,7 +174,7 @@ class Client:
             async with connect(self._socket) as exchange:
                 await exchange.send("GET", page)
                 await exchange.status()
-                async for _ in exchange.lines(piece=2000):
+                while await exchange.lines(2000):
                     pass
 
     # One generation -----------------------------------------------------------
@@ -192,12 +194,11 @@ class Client:
                 return
             reply = Reply()
             async with trio.open_nursery() as nursery:
-                async for line in exchange.lines():
-                    if reply.outcome:
-                        self._witness.object("client", "a line follows the last one", line, reply)
-                    self._take(reply, line)
-                    if line["event"] == "accepted" and after is not None:
-                        nursery.start_soon(after, exchange, reply.id)
+                while lines := await exchange.lines():
+                    for line in lines:
+                        self._take(reply, line)
+                        if line["event"] == "accepted" and after is not None:
+                            nursery.start_soon(after, exchange, reply.id)
         self._judge(reply)
 
     def _body(self, prompt: faults.Prompt) -> dict[str, Any]:
@@ -219,6 +220,8 @@ class Client:
         return body
 
     def _take(self, reply: Reply, line: dict[str, Any]) -> None:
+        if reply.outcome:
+            self._witness.object("client", "a line follows the last one", line, reply)
         match line["event"]:
             case "accepted":
                 reply.id = self._last = line["id"]

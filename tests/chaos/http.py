@@ -24,6 +24,7 @@ class Exchange:
         """Nothing was said yet."""
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT)
+        self._rest = b""
 
     async def send(self, method: str, path: str, body: object = None) -> None:
         """Send a whole request, its body as JSON."""
@@ -58,23 +59,24 @@ class Exchange:
             raise BrokenReply(f"no response but {type(event).__name__}")
         return event.status_code
 
-    async def pieces(self, *, piece: int = 65536) -> AsyncIterator[bytes]:
-        """Read the body as it comes, at most ``piece`` bytes at a time."""
-        while not isinstance(event := await self._next(piece), h11.EndOfMessage):
-            if not isinstance(event, h11.Data):
-                raise BrokenReply(f"no body but {type(event).__name__}")
-            yield bytes(event.data)
+    async def body(self, limit: int = 65536) -> bytes:
+        """Read some of the body, at most ``limit`` bytes; nothing at its end."""
+        event = await self._next(limit)
+        if isinstance(event, h11.EndOfMessage):
+            return b""
+        if not isinstance(event, h11.Data):
+            raise BrokenReply(f"no body but {type(event).__name__}")
+        return bytes(event.data)
 
-    async def lines(self, *, piece: int = 65536, pause: float = 0.0) -> AsyncIterator[Any]:
-        """Read the body as JSON lines, ``piece`` bytes at a time with a pause after each."""
-        rest = b""
-        async for data in self.pieces(piece=piece):
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
-                yield _value(line)
-            await trio.sleep(pause)
-        if rest:
-            raise BrokenReply(f"the last line has no end: {rest[:200]!r}")
+    async def lines(self, limit: int = 65536) -> list[Any]:
+        """Read some of the body's JSON lines; none at its end."""
+        while data := await self.body(limit):
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            if whole:
+                return [_value(line) for line in whole]
+        if self._rest:
+            raise BrokenReply(f"the last line has no end: {self._rest[:200]!r}")
+        return []
 
     async def _next(self, piece: int) -> object:
         try:
@@ -108,7 +110,10 @@ async def ask_text(path: Path, method: str, target: str, body: object = None) ->
     async with connect(path) as exchange:
         await exchange.send(method, target, body)
         status = await exchange.status()
-        return status, b"".join([data async for data in exchange.pieces()])
+        text = b""
+        while data := await exchange.body():
+            text += data
+        return status, text
 
 
 def _value(text: bytes) -> Any:
