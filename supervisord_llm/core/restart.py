@@ -81,6 +81,14 @@ def decide(
     return after, Wait(streak, delay)
 
 
+def blame(history: History, at: float) -> History:
+    """The history with one failure more, which happened at ``at``; the streak is what it was.
+
+    For a failure that was not counted when it happened: the slot has served since.
+    """
+    return msgspec.structs.replace(history, failures=tuple(sorted((*history.failures, at))))
+
+
 def backoff(policy: Policy, doublings: int, roll: float) -> float:
     """The delay in seconds after ``doublings`` doublings, jittered by ``roll`` from 0 to 1."""
     # 2.0**1024 overflows; no sensible pair of bounds needs more than 64 doublings.

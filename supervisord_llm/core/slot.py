@@ -15,31 +15,70 @@ A quarantined worker never comes back: ``ReadyHeard`` and releases are heard and
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
 from supervisord_llm.core import restart
 from supervisord_llm.core.effects import Arm, Elapsed
+from supervisord_llm.core.slot_events import (
+    EVENTS,
+    Assigned,
+    Blamed,
+    CancelBegan,
+    Condemned,
+    DrainAsked,
+    Effect,
+    ExitedWorker,
+    ExitSeen,
+    Gone,
+    Next,
+    Offer,
+    ParkedBefore,
+    ReadyHeard,
+    Released,
+    Spawn,
+    SpawnFailed,
+    StartAsked,
+    StopWorker,
+    TellDown,
+    TellParked,
+    TellQuarantined,
+    TellRestart,
+    TellResumed,
+    Timer,
+)
 from supervisord_llm.core.table import Cell, Move, Table, ignored, illegal
 from supervisord_llm.core.words import QuarantineReason, SlotState
 
-
-class Timer(StrEnum):
-    """What is waited for."""
-
-    BACKOFF = "backoff"
-
-
-class Next(StrEnum):
-    """What follows once the worker is gone."""
-
-    RESTART = "restart"
-    """As the restart policy says."""
-    START = "start"
-    """At once: the replacement was asked for."""
-    STOP = "stop"
-    """Nothing: the slot was taken down on purpose."""
+__all__ = [
+    "EVENTS",
+    "TABLE",
+    "Assigned",
+    "Blamed",
+    "CancelBegan",
+    "Condemned",
+    "DrainAsked",
+    "Effect",
+    "ExitSeen",
+    "ExitedWorker",
+    "Gone",
+    "Next",
+    "Offer",
+    "ParkedBefore",
+    "ReadyHeard",
+    "Released",
+    "Spawn",
+    "SpawnFailed",
+    "StartAsked",
+    "State",
+    "StopWorker",
+    "TellDown",
+    "TellParked",
+    "TellQuarantined",
+    "TellRestart",
+    "TellResumed",
+    "Timer",
+    "step",
+]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +93,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ready_since: float | None = None
     reason: str | None = None
     next: Next = Next.RESTART
+    stop_reason: str | None = None
+    """Why it is to stop, once its worker is gone."""
     history: restart.History = restart.History()
     restarts: int = 0
     next_start_at: float | None = None
@@ -65,134 +106,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return serving and self.in_flight < self.capacity
 
 
-class StartAsked(msgspec.Struct, frozen=True):
-    """The pool, or an operator, wants the slot up."""
-
-    now: float
-
-
-class SpawnFailed(msgspec.Struct, frozen=True):
-    """No process could be started; ``roll`` is a random number from 0 to 1."""
-
-    now: float
-    roll: float
-
-
-class ReadyHeard(msgspec.Struct, frozen=True):
-    """The worker's model is loaded; it takes ``capacity`` requests at a time."""
-
-    now: float
-    capacity: int
-
-
-class Assigned(msgspec.Struct, frozen=True):
-    """A request went to the worker."""
-
-    now: float
-
-
-class Released(msgspec.Struct, frozen=True):
-    """The worker's terminal for one request was heard."""
-
-    now: float
-    was_cancelling: bool
-
-
-class CancelBegan(msgspec.Struct, frozen=True):
-    """One of the worker's requests is being cancelled."""
-
-    now: float
-
-
-class Condemned(msgspec.Struct, frozen=True):
-    """The worker was judged unfit."""
-
-    now: float
-    reason: QuarantineReason
-
-
-class ExitSeen(msgspec.Struct, frozen=True):
-    """The worker's process has ended; nobody had asked it to, unless the slot was draining."""
-
-    now: float
-
-
-class Gone(msgspec.Struct, frozen=True):
-    """The worker is reaped with all its descendants; ``roll`` is a random number from 0 to 1."""
-
-    now: float
-    roll: float
-
-
-class DrainAsked(msgspec.Struct, frozen=True):
-    """Finish what is there, then stop (``then=STOP``) or start anew (``then=START``)."""
-
-    now: float
-    then: Next
-    reason: str
-
-
-class Spawn(msgspec.Struct, frozen=True):
-    """Start this generation's process; answer `SpawnFailed` if there is none."""
-
-    generation: int
-
-
-class StopWorker(msgspec.Struct, frozen=True):
-    """Begin the ladder: by closing stdin, or (not ``gently``) by SIGTERM."""
-
-    gently: bool
-
-
-class ExitedWorker(msgspec.Struct, frozen=True):
-    """Tell the ladder that the process has ended by itself."""
-
-
-class TellQuarantined(msgspec.Struct, frozen=True):
-    """Announce that the worker was judged unfit, and answer for the requests on it."""
-
-    reason: QuarantineReason
-
-
-class TellRestart(msgspec.Struct, frozen=True):
-    """Announce when the next generation starts."""
-
-    attempt: int
-    delay: float
-    reason: str
-
-
-class TellParked(msgspec.Struct, frozen=True):
-    """Announce that the slot stays down."""
-
-    restarts: int
-    reason: str
-
-
-class TellResumed(msgspec.Struct, frozen=True):
-    """Announce that an operator brought the slot back."""
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """The slot may take work: let the pool look at its queue."""
-
-
-class TellDown(msgspec.Struct, frozen=True):
-    """The slot is parked or stopped: let the pool see whether anybody can still serve."""
-
-
-Effect = (
-    Spawn
-    | StopWorker
-    | ExitedWorker
-    | TellQuarantined
-    | TellRestart
-    | TellParked
-    | TellResumed
-    | Offer
-    | TellDown
-    | Arm
-)
 _Move = Move[State, Effect]
 _replace = msgspec.structs.replace
 
@@ -216,7 +129,7 @@ def _down(
     state: State, kind: SlotState, reason: str | None, next_start_at: float | None = None
 ) -> State:
     """The state without a worker."""
-    idle = _replace(state, in_flight=0, cancelling=0, capacity=0)
+    idle = _replace(state, in_flight=0, cancelling=0, capacity=0, stop_reason=None)
     return _replace(idle, kind=kind, reason=reason, next_start_at=next_start_at)
 
 
@@ -337,14 +250,39 @@ def _exit_seen_quarantined(state: State, _event: ExitSeen) -> _Move:
 
 def _gone(state: State, event: Gone) -> _Move:
     if state.next is Next.STOP:
-        return _stopped(state, state.reason)
+        return _stopped(state, state.stop_reason)
     if state.next is Next.START:
         return _spawn(state, reason=state.reason)
-    return _restart(state, event.now, event.roll, state.reason or "unknown")
+    reason = state.reason or "unknown"
+    if event.charged:
+        return _restart(state, event.now, event.roll, reason)
+    starting, effects = _spawn(_replace(state, restarts=state.restarts + 1), reason=reason)
+    return starting, (TellRestart(1, 0.0, reason), *effects)
+
+
+def _blamed(state: State, event: Blamed) -> _Move:
+    return _replace(state, history=restart.blame(state.history, event.at)), ()
+
+
+def _parked_before(state: State, event: ParkedBefore) -> _Move:
+    counted = _replace(state, restarts=event.restarts)
+    return _down(counted, SlotState.PARKED, event.reason), (TellDown(),)
+
+
+def _then(state: State, event: DrainAsked) -> State:
+    """The state with what is to follow once the worker is gone; the newest wish counts.
+
+    But for one: a stop, once asked for, is not undone by a replacement.
+    """
+    if event.then is Next.STOP:
+        return _replace(state, next=Next.STOP, stop_reason=event.reason)
+    if state.next is Next.STOP:
+        return state
+    return _replace(state, next=event.then)
 
 
 def _drain(state: State, event: DrainAsked) -> _Move:
-    draining = _replace(state, kind=SlotState.DRAINING, reason=event.reason, next=event.then)
+    draining = _replace(_then(state, event), kind=SlotState.DRAINING, reason=event.reason)
     if state.in_flight:
         return draining, ()
     # A worker that loads has nothing to finish and does not read its stdin yet.
@@ -354,16 +292,27 @@ def _drain(state: State, event: DrainAsked) -> _Move:
 def _resume_draining(state: State, _event: StartAsked) -> _Move:
     # With work on it the stop has not begun; without, the worker is on its way out already.
     if state.in_flight:
-        back = _load(_replace(state, next=Next.RESTART, reason=None))
+        back = _load(_replace(state, next=Next.RESTART, reason=None, stop_reason=None))
         return back, (TellResumed(), Offer()) if back.takes_work else (TellResumed(),)
-    return _replace(state, next=Next.START), (TellResumed(),)
+    return _replace(state, next=Next.START, stop_reason=None), (TellResumed(),)
+
+
+def _resume_quarantined(state: State, _event: StartAsked) -> _Move:
+    if state.next is not Next.STOP:
+        return state, ()
+    by_operator = state.reason == QuarantineReason.OPERATOR
+    next_ = Next.START if by_operator else Next.RESTART
+    return _replace(state, next=next_, stop_reason=None), (TellResumed(),)
 
 
 def _drain_again(state: State, event: DrainAsked) -> _Move:
-    # An operator's stop wins over a replacement.
-    if state.next is Next.STOP:
-        return state, ()
-    return _replace(state, next=event.then), ()
+    then = _then(state, event)
+    return (then if then is state else _replace(then, reason=event.reason)), ()
+
+
+def _drain_quarantined(state: State, event: DrainAsked) -> _Move:
+    # Why it is unfit remains to be said until it is gone.
+    return _then(state, event), ()
 
 
 def _drain_down(state: State, event: DrainAsked) -> _Move:
@@ -373,7 +322,9 @@ def _drain_down(state: State, event: DrainAsked) -> _Move:
 
 
 def _drain_stopped(state: State, event: DrainAsked) -> _Move:
-    return (state, ()) if event.then is Next.STOP else _resume(state, event)
+    if event.then is Next.STOP:
+        return _replace(state, reason=event.reason), ()
+    return _resume(state, event)
 
 
 def _drain_backoff(state: State, event: DrainAsked) -> _Move:
@@ -388,20 +339,6 @@ def _backoff_elapsed(state: State, event: Elapsed) -> _Move:
     return _spawn(state, reason=state.reason)
 
 
-EVENTS: tuple[type, ...] = (
-    StartAsked,
-    SpawnFailed,
-    ReadyHeard,
-    Assigned,
-    Released,
-    CancelBegan,
-    Condemned,
-    ExitSeen,
-    Gone,
-    DrainAsked,
-    Elapsed,
-)
-
 _SERVING: dict[type, Cell] = {
     StartAsked: ignored,
     SpawnFailed: illegal,
@@ -412,6 +349,8 @@ _SERVING: dict[type, Cell] = {
     Condemned: _condemn,
     ExitSeen: _exit_seen,
     Gone: illegal,
+    Blamed: _blamed,
+    ParkedBefore: illegal,
     DrainAsked: _drain,
     Elapsed: ignored,
 }
@@ -424,6 +363,8 @@ _DOWN: dict[type, Cell] = {
     Condemned: ignored,
     ExitSeen: illegal,
     Gone: illegal,
+    Blamed: _blamed,
+    ParkedBefore: illegal,
 }
 
 TABLE: Table[State, Effect] = Table(
@@ -452,11 +393,13 @@ TABLE: Table[State, Effect] = Table(
             Condemned: _condemn,
             ExitSeen: _exit_seen_draining,
             Gone: _gone,
+            Blamed: _blamed,
+            ParkedBefore: illegal,
             DrainAsked: _drain_again,
             Elapsed: ignored,
         },
         SlotState.QUARANTINED: {
-            StartAsked: ignored,
+            StartAsked: _resume_quarantined,
             SpawnFailed: illegal,
             ReadyHeard: ignored,
             Assigned: illegal,
@@ -465,7 +408,9 @@ TABLE: Table[State, Effect] = Table(
             Condemned: ignored,
             ExitSeen: _exit_seen_quarantined,
             Gone: _gone,
-            DrainAsked: _drain_again,
+            Blamed: _blamed,
+            ParkedBefore: illegal,
+            DrainAsked: _drain_quarantined,
             Elapsed: ignored,
         },
         SlotState.BACKOFF: {
@@ -483,6 +428,7 @@ TABLE: Table[State, Effect] = Table(
         SlotState.STOPPED: {
             **_DOWN,
             StartAsked: _start,
+            ParkedBefore: _parked_before,
             DrainAsked: _drain_stopped,
             Elapsed: ignored,
         },

@@ -8,12 +8,14 @@ from supervisord_llm.core.effects import Arm, Elapsed
 from supervisord_llm.core.restart import History, Policy
 from supervisord_llm.core.slot import (
     Assigned,
+    Blamed,
     CancelBegan,
     Condemned,
     DrainAsked,
     ExitSeen,
     Gone,
     Next,
+    ParkedBefore,
     ReadyHeard,
     Released,
     Spawn,
@@ -27,7 +29,7 @@ from supervisord_llm.core.slot import (
     Timer,
 )
 from supervisord_llm.core.words import QuarantineReason, SlotState
-from tests.core.golden import Expected, goes
+from tests.core.golden import Expected, goes, stays
 
 NOW = 1000.0
 ROLL = 0.5
@@ -54,7 +56,8 @@ RELEASED, RELEASED_CANCELLED = (
 )
 CANCEL, CONDEMNED = CancelBegan(NOW), Condemned(NOW, STALL)
 REMOVED = Condemned(NOW, QuarantineReason.OPERATOR)
-EXIT_SEEN, GONE = ExitSeen(NOW), Gone(NOW, ROLL)
+EXIT_SEEN, GONE, GONE_INNOCENT = ExitSeen(NOW), Gone(NOW, ROLL), Gone(NOW, ROLL, charged=False)
+BLAMED, PARKED_BEFORE = Blamed(NOW, 925.0), ParkedBefore(NOW, "load_timeout", 7)
 RELOAD, STOP = DrainAsked(NOW, Next.START, "reload"), DrainAsked(NOW, Next.STOP, "shutdown")
 ELAPSED = Elapsed(Timer.BACKOFF, SlotState.BACKOFF, NOW)
 GENTLY, HARD = StopWorker(gently=True), StopWorker(gently=False)
@@ -90,6 +93,7 @@ def spawns(*first: object, reason: str | None, **changes: object) -> Expected:
         "ready_since": None,
         "reason": reason,
         "next": Next.RESTART,
+        "stop_reason": None,
         "next_start_at": None,
     }
     return goes(SlotState.STARTING, *first, Spawn(4), **(fresh | changes))
@@ -134,13 +138,23 @@ def stops(reason: str) -> Expected:
         in_flight=0,
         cancelling=0,
         capacity=0,
+        stop_reason=None,
         next_start_at=None,
     )
 
 
 def drains(*effects: object, event: DrainAsked) -> Expected:
     """No more work from here on."""
-    return goes(SlotState.DRAINING, *effects, reason=event.reason, next=event.then)
+    stop = event.reason if event.then is Next.STOP else None
+    return goes(
+        SlotState.DRAINING, *effects, reason=event.reason, next=event.then, stop_reason=stop
+    )
+
+
+def blamed(*failures: float) -> dict[object, Expected]:
+    """One failure more among these, and nothing else."""
+    history = History(failures=(*failures, 925.0), streak=len(failures))
+    return {BLAMED: stays(history=history)}
 
 
 def idle_or_busy(kind: SlotState, in_flight: int, cancelling: int, *effects: object) -> Expected:

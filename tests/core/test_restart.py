@@ -15,6 +15,7 @@ from supervisord_llm.core.restart import (
     Start,
     Wait,
     backoff,
+    blame,
     decide,
 )
 
@@ -110,6 +111,18 @@ def test_a_slot_is_parked_exactly_when_it_failed_too_often(
         assert tuple(recent) == history.failures
         if isinstance(decision, Park):
             assert len(recent) == decision.restarts
+
+
+def test_an_end_that_counts_after_all_counts_toward_parking_from_its_own_time_on() -> None:
+    """It is one failure more within the window, and none in the streak: the slot has served."""
+    policy = msgspec.structs.replace(POLICY, max_restarts=2)
+    history = blame(blame(History(failures=(1000.0,), streak=1), 900.0), 1010.0)
+    assert History(failures=(900.0, 1000.0, 1010.0), streak=1) == history
+    _, decision = decide(history, 1020.0, policy, ready_since=1015.0, roll=0.5)
+    assert Park(4) == decision
+    late = 900.0 + policy.restart_window
+    _, decision = decide(history, late, policy, ready_since=1015.0, roll=0.5)
+    assert Park(3) == decision
 
 
 @given(policy=policies, doublings=st.integers(0, 5000), roll=rolls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -97,8 +98,10 @@ class Slot(RuleBasedStateMachine):
 
     @rule()
     def is_started(self) -> None:
-        """Somebody wants it up, perhaps again."""
+        """Somebody wants it up, perhaps again; whatever it was to do, it is not to stay down."""
         self.happens(slot.StartAsked(self.now))
+        assert self.state.kind not in DOWN
+        assert self.state.next is not Next.STOP
 
     @precondition(lambda self: self.state.kind is SlotState.STARTING and not self.exited)
     @rule(roll=rolls)
@@ -156,15 +159,32 @@ class Slot(RuleBasedStateMachine):
         assert self.state.kind in (SlotState.QUARANTINED, SlotState.DRAINING)
 
     @precondition(lambda self: self.process and self.exited)
-    @rule(roll=rolls)
-    def is_reaped(self, roll: float) -> None:
-        """What was planned for this moment happens."""
-        next_ = self.state.next
-        self.happens(slot.Gone(self.now, roll))
+    @rule(roll=rolls, charged=st.booleans())
+    def is_reaped(self, roll: float, *, charged: bool) -> None:
+        """What was planned for this moment happens; an end that is not charged leaves no mark."""
+        next_, before = self.state.next, self.state.history
+        self.happens(slot.Gone(self.now, roll, charged))
         if next_ is Next.STOP:
             assert SlotState.STOPPED == self.state.kind
-        elif next_ is Next.START:
+        elif next_ is Next.START or not charged:
             assert SlotState.STARTING == self.state.kind
+            assert before == self.state.history
+
+    @rule(age=st.floats(0.0, 500.0))
+    def is_blamed_for_an_earlier_end(self, age: float) -> None:
+        """One failure more in its history, and nothing else in any state."""
+        before = self.state
+        assert () == self.happens(slot.Blamed(self.now, self.now - age))
+        assert len(before.history.failures) + 1 == len(self.state.history.failures)
+        assert sorted(self.state.history.failures) == list(self.state.history.failures)
+        assert before == msgspec.structs.replace(self.state, history=before.history)
+
+    @precondition(lambda self: self.state.kind is SlotState.STOPPED)
+    @rule(restarts=st.integers(0, 9))
+    def was_parked_before(self, restarts: int) -> None:
+        """It stays down until somebody acts, as before."""
+        self.happens(slot.ParkedBefore(self.now, "token_stall", restarts))
+        assert (SlotState.PARKED, restarts) == (self.state.kind, self.state.restarts)
 
     @rule(then=st.sampled_from([Next.START, Next.STOP]))
     def is_drained(self, then: Next) -> None:
@@ -238,7 +258,7 @@ class Slot(RuleBasedStateMachine):
             if not self.exited:
                 self.exits()
             self.happens(slot.Gone(self.now, 0.5))
-        assert SlotState.STOPPED == self.state.kind
+        assert (SlotState.STOPPED, "shutdown") == (self.state.kind, self.state.reason)
 
 
 def test_a_slot_keeps_its_promises_in_any_order_of_events() -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from supervisord_llm.core import slot
 from supervisord_llm.core.restart import History
 from supervisord_llm.core.slot import (
-    ExitedWorker,
     Next,
     Offer,
     Spawn,
     State,
-    TellQuarantined,
-    TellRestart,
+    TellDown,
     TellResumed,
 )
-from supervisord_llm.core.words import QuarantineReason, SlotState
+from supervisord_llm.core.words import SlotState
 from tests.core.golden import (
     Expected,
     Sample,
@@ -28,17 +25,19 @@ from tests.core.golden import (
     stays,
     unexamined,
 )
+from tests.core.slot_leaving import DRAINING, FALLS, QUARANTINED, REMOVES, UNFIT
 from tests.core.slot_rows import (
     ASSIGNED,
+    BLAMED,
     CANCEL,
     CONDEMNED,
     ELAPSED,
-    EXIT,
     EXIT_SEEN,
     GENTLY,
     GONE,
     HARD,
     NOW,
+    PARKED_BEFORE,
     POLICY,
     READY,
     RELEASED,
@@ -46,11 +45,10 @@ from tests.core.slot_rows import (
     RELOAD,
     REMOVED,
     SPAWN_FAILED,
-    STALL,
     START,
     STOP,
     THREE_FAILURES,
-    TWO_FAILURES,
+    blamed,
     drains,
     idle_or_busy,
     parks,
@@ -61,10 +59,6 @@ from tests.core.slot_rows import (
     waits,
 )
 
-CONDEMNS = goes(SlotState.QUARANTINED, TellQuarantined(STALL), HARD, reason="token_stall")
-FALLS = goes(SlotState.QUARANTINED, TellQuarantined(EXIT), ExitedWorker(), reason="unexpected_exit")
-REMOVES = (TellQuarantined(QuarantineReason.OPERATOR), HARD)
-UNFIT: dict[object, Expected] = {CONDEMNED: CONDEMNS, EXIT_SEEN: FALLS}
 DRAINS_IDLE: dict[object, Expected] = {
     RELOAD: drains(GENTLY, event=RELOAD),
     STOP: drains(GENTLY, event=STOP),
@@ -77,7 +71,8 @@ SERVING_ANSWERS: dict[object, Expected] = {
     **UNFIT,
     REMOVED: goes(SlotState.QUARANTINED, *REMOVES, reason="operator", next=Next.START),
     **ignores(START, ELAPSED),
-    **cannot(SPAWN_FAILED, READY, GONE),
+    **blamed(900.0),
+    **cannot(SPAWN_FAILED, READY, GONE, PARKED_BEFORE),
 }
 DOWN_ANSWERS: dict[object, Expected] = {
     **ignores(CONDEMNED),
@@ -96,7 +91,8 @@ STARTING = [
             RELOAD: drains(HARD, event=RELOAD),
             STOP: drains(HARD, event=STOP),
             **ignores(START, ELAPSED),
-            **cannot(ASSIGNED, RELEASED, RELEASED_CANCELLED, CANCEL, GONE),
+            **blamed(900.0),
+            **cannot(ASSIGNED, RELEASED, RELEASED_CANCELLED, CANCEL, GONE, PARKED_BEFORE),
         },
     ),
     Sample(
@@ -183,171 +179,14 @@ IN_SERVICE = [
     ),
 ]
 
-REDRAINS: dict[object, Expected] = {RELOAD: stays(), STOP: stays(next=Next.STOP)}
-ON_ITS_WAY_OUT: dict[object, Expected] = {
-    **ignores(START, READY, ELAPSED),
-    **cannot(SPAWN_FAILED, ASSIGNED),
-}
-
-
-def gone_answers(*, next_: Next, reason: str) -> dict[object, Expected]:
-    """What follows the reaping."""
-    if next_ is Next.STOP:
-        return {GONE: stops(reason), RELOAD: stays(), STOP: stays()}
-    return {GONE: spawns(reason=reason), **REDRAINS}
-
-
-DRAINING = [
-    *(
-        Sample(
-            f"draining without work, then {next_}",
-            serving(SlotState.DRAINING, capacity=1, next=next_, reason="reload"),
-            {
-                **ON_ITS_WAY_OUT,
-                **gone_answers(next_=next_, reason="reload"),
-                START: stays(TellResumed(), next=Next.START),
-                CONDEMNED: CONDEMNS,
-                REMOVED: goes(SlotState.QUARANTINED, *REMOVES, reason="operator"),
-                EXIT_SEEN: stays(ExitedWorker()),
-                **cannot(RELEASED, RELEASED_CANCELLED, CANCEL),
-            },
-        )
-        for next_ in (Next.START, Next.STOP)
-    ),
-    Sample(
-        "draining one",
-        serving(SlotState.DRAINING, capacity=1, in_flight=1, next=Next.START, reason="reload"),
-        {
-            **ON_ITS_WAY_OUT,
-            **UNFIT,
-            **REDRAINS,
-            START: goes(SlotState.BUSY, TellResumed(), next=Next.RESTART, reason=None),
-            RELEASED: stays(GENTLY, in_flight=0),
-            CANCEL: stays(cancelling=1),
-            **cannot(RELEASED_CANCELLED),
-        },
-    ),
-    Sample(
-        "draining two, one of them being cancelled",
-        serving(
-            SlotState.DRAINING,
-            capacity=2,
-            in_flight=2,
-            cancelling=1,
-            next=Next.STOP,
-            reason="shutdown",
-        ),
-        {
-            **UNFIT,
-            RELEASED: stays(in_flight=1),
-            RELEASED_CANCELLED: stays(in_flight=1, cancelling=0),
-            CANCEL: stays(cancelling=2),
-        },
-    ),
-    Sample(
-        "draining one that is being cancelled",
-        serving(
-            SlotState.DRAINING,
-            capacity=1,
-            in_flight=1,
-            cancelling=1,
-            next=Next.START,
-            reason="reload",
-        ),
-        {
-            START: goes(SlotState.CANCELLING, TellResumed(), next=Next.RESTART, reason=None),
-        },
-    ),
-    Sample(
-        "draining one of two",
-        serving(SlotState.DRAINING, capacity=2, in_flight=1, next=Next.START, reason="reload"),
-        {
-            START: goes(SlotState.BUSY, TellResumed(), Offer(), next=Next.RESTART, reason=None),
-        },
-    ),
-]
-
-
-def quarantined(**facts: object) -> State:
-    """A slot whose worker stalled with one request on it."""
-    changed = serving(SlotState.QUARANTINED, capacity=1, in_flight=1, reason="token_stall")
-    return msgspec.structs.replace(changed, **facts)
-
-
-QUARANTINED = [
-    *(
-        Sample(
-            f"quarantined, then {next_}",
-            quarantined(next=next_, in_flight=in_flight),
-            {
-                **ON_ITS_WAY_OUT,
-                **gone_answers(next_=next_, reason="token_stall"),
-                EXIT_SEEN: stays(ExitedWorker()),
-                **ignores(RELEASED, RELEASED_CANCELLED, CANCEL, CONDEMNED),
-            },
-        )
-        for next_ in (Next.START, Next.STOP)
-        for in_flight in (0, 1, 2)
-    ),
-    Sample(
-        "quarantined in service, for the first time",
-        quarantined(history=History()),
-        {
-            RELOAD: stays(next=Next.START),
-            STOP: stays(next=Next.STOP),
-            GONE: spawns(
-                TellRestart(1, 0.0, "token_stall"),
-                reason="token_stall",
-                restarts=3,
-                history=History(failures=(NOW,), streak=1),
-            ),
-        },
-    ),
-    Sample(
-        "quarantined in service, for the second time",
-        quarantined(),
-        {GONE: waits(2, 1.0, "token_stall", 900.0)},
-    ),
-    Sample(
-        "quarantined in service, for the third time",
-        quarantined(history=TWO_FAILURES),
-        {GONE: waits(3, 2.0, "token_stall", 900.0, 950.0)},
-    ),
-    Sample(
-        "quarantined after a healthy time in service",
-        quarantined(ready_since=970.0),
-        {
-            GONE: spawns(
-                TellRestart(1, 0.0, "token_stall"),
-                reason="token_stall",
-                restarts=3,
-                history=History(failures=(900.0, NOW), streak=1),
-            ),
-        },
-    ),
-    Sample(
-        "quarantined before it was ready",
-        quarantined(ready_since=None, capacity=0, in_flight=0, history=History()),
-        {GONE: waits(1, 1.0, "token_stall")},
-    ),
-    Sample(
-        "quarantined once too often",
-        quarantined(history=THREE_FAILURES),
-        {GONE: parks("token_stall")},
-    ),
-    Sample(
-        "quarantined for no known reason",
-        quarantined(reason=None),
-        {GONE: waits(2, 1.0, "unknown", 900.0)},
-    ),
-]
-
 DOWN = [
     Sample(
         "in backoff, the next start is due",
         state(SlotState.BACKOFF, reason="token_stall", next_start_at=NOW),
         {
             **DOWN_ANSWERS,
+            **blamed(900.0),
+            **cannot(PARKED_BEFORE),
             ELAPSED: spawns(reason="token_stall"),
             RELOAD: spawns(reason="reload"),
             STOP: stops("shutdown"),
@@ -369,6 +208,8 @@ DOWN = [
         state(SlotState.PARKED, reason="token_stall", history=THREE_FAILURES),
         {
             **DOWN_ANSWERS,
+            **cannot(PARKED_BEFORE),
+            BLAMED: stays(history=History(failures=(900.0, 925.0, 925.0, 950.0), streak=3)),
             START: RESUMES,
             RELOAD: RESUMES,
             STOP: stops("shutdown"),
@@ -377,12 +218,14 @@ DOWN = [
     ),
     Sample(
         "stopped",
-        state(SlotState.STOPPED, reason="shutdown", history=THREE_FAILURES),
+        state(SlotState.STOPPED, reason="idle", history=THREE_FAILURES),
         {
             **DOWN_ANSWERS,
+            BLAMED: stays(history=History(failures=(900.0, 925.0, 925.0, 950.0), streak=3)),
             START: spawns(reason=None),
             RELOAD: RESUMES,
-            **ignores(STOP, ELAPSED),
+            STOP: stays(reason="shutdown"),
+            **ignores(ELAPSED),
         },
     ),
     Sample(
@@ -390,6 +233,7 @@ DOWN = [
         State(policy=POLICY),
         {
             START: goes(SlotState.STARTING, Spawn(1), generation=1),
+            PARKED_BEFORE: goes(SlotState.PARKED, TellDown(), reason="load_timeout", restarts=7),
         },
     ),
     *(
@@ -423,6 +267,19 @@ MISCOUNTED = [
         "cancelling, though more may be cancelled",
         serving(SlotState.CANCELLING, capacity=1, in_flight=2, cancelling=1),
         cannot(CANCEL),
+    ),
+    *(
+        Sample(
+            f"{kind}, though it is to stop",
+            serving(kind, capacity=1, next=Next.STOP, stop_reason="drain"),
+            ignores(START),
+        )
+        for kind in (
+            SlotState.STARTING,
+            SlotState.READY,
+            SlotState.BUSY,
+            SlotState.CANCELLING,
+        )
     ),
     *(
         Sample(f"{kind}, though it counts no work", serving(kind, capacity=1), {EXIT_SEEN: FALLS})
