@@ -41,6 +41,20 @@ def complete_pool(
     return _suggest(context, ask, incomplete)
 
 
+def complete_target(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The pools' names and the slots', the latter with their states as help."""
+
+    async def ask(client: Client) -> list[CompletionItem]:
+        workers = (await client.workers()).workers
+        pools = dict.fromkeys(worker.pool for worker in workers)
+        slots = [CompletionItem(worker.slot, help=str(worker.state)) for worker in workers]
+        return [*(CompletionItem(pool, help="pool") for pool in pools), *slots]
+
+    return _suggest(context, ask, incomplete)
+
+
 def complete_request(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

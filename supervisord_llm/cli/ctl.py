@@ -9,13 +9,15 @@ from pathlib import Path
 import click
 
 from supervisord_llm import __version__
+from supervisord_llm.cli.config import config
 from supervisord_llm.cli.events import events
 from supervisord_llm.cli.generate import generate
 from supervisord_llm.cli.logs import logs
+from supervisord_llm.cli.operations import drain, reload, resume, scale
 from supervisord_llm.cli.pools import pools
 from supervisord_llm.cli.requests import cancel, requests
 from supervisord_llm.cli.session import ExitCode
-from supervisord_llm.cli.slots import quarantine, reload, resume
+from supervisord_llm.cli.slots import quarantine
 from supervisord_llm.cli.status import status
 from supervisord_llm.cli.workers import workers
 
@@ -63,8 +65,11 @@ for _command in (
     generate,
     cancel,
     reload,
-    quarantine,
+    drain,
     resume,
+    quarantine,
+    scale,
+    config,
     logs,
     events,
 ):

@@ -10,9 +10,15 @@ import click
 
 from supervisord_llm.cli.completion import complete_pool
 from supervisord_llm.cli.generation import Generation
-from supervisord_llm.cli.session import ExitCode, Session, command, examples
-from supervisord_llm.client import Client
-from supervisord_llm.schema import INT32_MAX, INT64_MAX, GenerateRequest, Message
+from supervisord_llm.cli.session import ExitCode, Session, command, examples, sole_pool
+from supervisord_llm.schema import (
+    INT32_MAX,
+    INT64_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    GenerateRequest,
+    Message,
+)
 
 
 class Number(click.FloatRange):
@@ -24,7 +30,7 @@ class Number(click.FloatRange):
         """The number, or a usage error that names the parameter."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
-            self.fail("nan is not a number to sample with.", param, ctx)
+            self.fail("nan is not a number.", param, ctx)
         return number
 
 
@@ -35,6 +41,7 @@ class Number(click.FloatRange):
         'llmctl generate --raw "Once upon a time" --max-new-tokens 50',
         'llmctl generate --temperature 0.8 --seed 7 "A haiku about rain"',
         "cat question.txt | llmctl generate",
+        'llmctl generate --session trip --deadline 30 "And the day after?"',
     ),
 )
 @click.argument("prompt", required=False)
@@ -57,6 +64,27 @@ class Number(click.FloatRange):
 @click.option(
     "--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."
 )
+@click.option(
+    "--session", "session_id", metavar="ID", help="Go on with the conversation of this name."
+)
+@click.option(
+    "--priority",
+    type=click.IntRange(PRIORITY_MIN, PRIORITY_MAX),
+    default=0,
+    help="A higher one waits less in the queue.",
+)
+@click.option(
+    "--deadline",
+    type=Number(0.001, INT32_MAX // 1000),
+    metavar="SECONDS",
+    help="Cancel it when it has not ended by then.",
+)
+@click.option(
+    "--queue-timeout",
+    type=Number(0.001, INT32_MAX // 1000),
+    metavar="SECONDS",
+    help="Give up when no worker has taken it by then.",
+)
 @command
 async def generate(
     session: Session,
@@ -70,6 +98,10 @@ async def generate(
     top_k: int | None,
     seed: int | None,
     stop: tuple[str, ...],
+    session_id: str | None,
+    priority: int,
+    deadline: float | None,
+    queue_timeout: float | None,
 ) -> ExitCode:
     """Send PROMPT and stream the answer; without PROMPT, or with "-", read standard input.
 
@@ -80,7 +112,7 @@ async def generate(
     text = _text(prompt, raw=raw)
     async with session.client() as client:
         request = GenerateRequest(
-            pool=pool or await _sole_pool(client),
+            pool=pool or await sole_pool(client, "choose with --pool"),
             prompt=text if raw else None,
             messages=None if raw else [Message(role="user", content=text)],
             max_new_tokens=max_new_tokens,
@@ -89,8 +121,16 @@ async def generate(
             top_k=top_k,
             seed=seed,
             stop=list(stop) or None,
+            session_id=session_id,
+            priority=priority,
+            deadline_ms=_milliseconds(deadline),
+            queue_timeout_ms=_milliseconds(queue_timeout),
         )
         return await Generation(session, client, request).run()
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _text(prompt: str | None, *, raw: bool) -> str:
@@ -115,11 +155,3 @@ def _text(prompt: str | None, *, raw: bool) -> str:
     except UnicodeEncodeError as error:
         raise click.UsageError("cannot send the prompt: it is not UTF-8.") from error
     return text
-
-
-async def _sole_pool(client: Client) -> str:
-    """The pool that is meant when none is named."""
-    names = [pool.name for pool in (await client.status()).pools]
-    if len(names) == 1:
-        return names[0]
-    raise click.UsageError(f"There are several pools, choose with --pool: {', '.join(names)}.")

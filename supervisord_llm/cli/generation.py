@@ -76,6 +76,8 @@ class Generation:
         async for line in stream:
             if isinstance(line, Started):
                 self._worker = line.worker
+                if line.attempt > 1 and not self._session.as_json:
+                    self._session.say(f"its worker failed; attempt {line.attempt}", "dim")
             if self._session.as_json:
                 await self._session.out.write(stream.raw.decode() + "\n")
             elif isinstance(line, Token) and line.text:

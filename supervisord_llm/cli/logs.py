@@ -7,8 +7,8 @@ from rich.text import Text
 
 from supervisord_llm.cli.completion import complete_slot
 from supervisord_llm.cli.output import clock, printable
+from supervisord_llm.cli.reasons import parking
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
-from supervisord_llm.cli.workers import parking
 from supervisord_llm.client import LogStream
 from supervisord_llm.core.words import SlotState
 from supervisord_llm.schema import LogLine, StreamGap

@@ -11,6 +11,8 @@ from supervisord_llm.schema import ModelInfo, PoolInfo
 _COLUMNS = (
     Column("POOL"),
     Column("READY"),
+    Column("STATE"),
+    Column("TARGET", numeric=True),
     Column("QUEUED", numeric=True),
     Column("IN-FLIGHT", numeric=True),
     Column("WORKERS"),
@@ -30,8 +32,11 @@ _COLUMNS = (
 async def pools(session: Session) -> ExitCode:
     """List the pools with their models.
 
-    READY says whether as many workers serve as the pool's min_ready asks for. With --json each
-    pool's configuration in force comes too.
+    READY says whether as many workers serve as the pool's min_ready asks for. STATE is "drained"
+    (an operator took it out of service; "llmctl resume POOL" brings it back), "unloaded" (the next
+    request loads its model) or "reloading" (its workers are being replaced). TARGET is how many
+    workers are wanted, and how many more on standby. With --json each pool's configuration in force
+    comes too.
     """
     async with session.client() as client:
         answer = await client.pools()
@@ -47,12 +52,20 @@ def _row(pool: PoolInfo) -> list[Cell]:
     return [
         pool.name,
         yes_no(value=pool.ready),
+        _standing(pool),
+        f"{pool.target}+{pool.standby}" if pool.standby else pool.target,
         pool.queued,
         pool.in_flight,
         states(pool.states),
         model.context_length if model else None,
         _described(model) if model else None,
     ]
+
+
+def _standing(pool: PoolInfo) -> str:
+    """What is not as usual with a pool, in one word each."""
+    unusual = {"drained": pool.drained, "unloaded": not pool.loaded, "reloading": pool.reloading}
+    return ",".join(word for word, is_so in unusual.items() if is_so)
 
 
 def _described(model: ModelInfo) -> str:

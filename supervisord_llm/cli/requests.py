@@ -17,6 +17,9 @@ _COLUMNS = (
     Column("POOL"),
     Column("STATE"),
     Column("AGO", numeric=True),
+    Column("CLIENT"),
+    Column("PRIO", numeric=True),
+    Column("TRY", numeric=True),
     Column("WORKER"),
     Column("TOKENS", numeric=True),
     Column("TOOK", numeric=True),
@@ -45,7 +48,9 @@ async def requests(session: Session) -> ExitCode:
     """List the requests: those that are over as far as the daemon remembers, then those under way.
 
     STATE is the outcome once there is one. AGO is the time since a request was accepted, TOOK how
-    long it took, or has taken by now. NOTE says where it waits, or how and why it ended.
+    long it took, or has taken by now. CLIENT is who sent it: the clients of a pool take turns. PRIO
+    is its priority, TRY counts the workers that have had it. NOTE says where it waits, or how and
+    why it ended.
     """
     async with session.client() as client:
         answer = await client.requests()
@@ -64,6 +69,9 @@ def _row(info: RequestInfo) -> list[Cell]:
         info.pool,
         Text(str(info.outcome if over else info.state), style=style),
         since(info.accepted_at),
+        "".join(info.client.split()),
+        info.priority,
+        info.attempt or None,
         info.worker,
         info.tokens,
         duration(info.timings.total_ms).replace(" ", ""),
@@ -73,9 +81,11 @@ def _row(info: RequestInfo) -> list[Cell]:
 
 def _note(info: RequestInfo) -> str | None:
     if info.position is not None:
-        return f"number {info.position} in the queue"
+        again = f", its worker failed on attempt {info.attempt}" if info.attempt else ""
+        return f"number {info.position} in the queue{again}"
     if info.error is not None:
-        return f"{info.error.code}: {info.error.message}"
+        suspect = " (suspect: the prompt may be what kills)" if info.error.suspect else ""
+        return f"{info.error.code}: {info.error.message}{suspect}"
     if info.outcome is None:
         return None
     if info.outcome is Outcome.COMPLETED and info.resolution is None:
@@ -149,6 +159,8 @@ def aftermath(info: RequestInfo) -> str:
             return f"; worker had to be terminated, gone{after}"
         case Resolution.KILLED:
             return f"; worker had to be killed, gone{after}"
+        case Resolution.DETACHED:
+            return f"; worker cannot be cancelled, and has ended it by itself{after}"
         case Resolution.UNREAPABLE:
             return f'; worker was killed but does not go away{after}; see "llmctl workers"'
         case Resolution.QUEUED:
@@ -171,10 +183,17 @@ _REMEDIES = {
     FailureReason.POOL_UNAVAILABLE: 'see "llmctl workers" for the reason',
 }
 
+_SUSPECT = (
+    "each worker that had it died with nothing else to do, so it may be what kills them: do not "
+    'send it again as it is, and see "llmctl events" for how they died'
+)
+
 
 def failure(error: Failure | None) -> str:
     """Why a request failed and what to do about it."""
     if error is None:
         return "failed: the daemon gave no reason"
+    if error.suspect:
+        return f"failed ({error.code}): {error.message}; {_SUSPECT}"
     again = "the same request may be sent again; " if error.retryable else ""
     return f"failed ({error.code}): {error.message}; {again}{_REMEDIES[error.code]}"

@@ -122,6 +122,14 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+async def sole_pool(client: Client, remedy: str) -> str:
+    """The pool that is meant when none is named; a usage error with ``remedy`` if none is."""
+    names = [pool.name for pool in (await client.status()).pools]
+    if len(names) == 1:
+        return names[0]
+    raise click.UsageError(f"There are several pools, {remedy}: {', '.join(names)}.")
+
+
 def _run(session: Session, function: Callable[[], Awaitable[ExitCode]]) -> ExitCode:
     try:
         return trio.run(_call, function)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from supervisord_llm.cli.output import duration, printable, since, size
+from supervisord_llm.cli.output import since, size
+from supervisord_llm.cli.reasons import note, parking
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.cli.tables import STATE_STYLES, Cell, Column
 from supervisord_llm.core.words import SlotState
-from supervisord_llm.schema import WorkerInfo
+from supervisord_llm.schema import Memory, WorkerInfo
 
 _COLUMNS = (
     Column("SLOT"),
@@ -36,9 +37,11 @@ _COLUMNS = (
 async def workers(session: Session) -> ExitCode:
     """List the slots and the workers in them.
 
-    GEN is the worker's generation, IN-FLIGHT its requests of its capacity. MEMORY is its fair share
-    of what it maps (PSS), or its resident size. NOTE says why a slot is in its state, or how its
-    last worker ended. For a parked slot the last words of its worker follow on standard error.
+    GEN is the worker's generation, IN-FLIGHT its requests of its capacity. MEMORY is what would be
+    free without it: its share of memory and swap, with that of its descendants. NOTE says why a
+    slot is in its state, or how its last worker ended. A worker that is "ready:standby" takes over
+    when another one does not serve. For a parked slot the last words of its worker follow on
+    standard error.
     """
     async with session.client() as client:
         answer = await client.workers()
@@ -54,8 +57,8 @@ async def workers(session: Session) -> ExitCode:
 
 
 def _row(worker: WorkerInfo) -> list[Cell]:
-    state = f"{worker.state}:{worker.stage}" if worker.stage else str(worker.state)
-    memory = worker.memory
+    detail = worker.stage or (None if worker.active else "standby")
+    state = f"{worker.state}:{detail}" if detail else str(worker.state)
     return [
         worker.slot,
         Text(state, style=STATE_STYLES[worker.state]),
@@ -65,35 +68,18 @@ def _row(worker: WorkerInfo) -> list[Cell]:
         f"{len(worker.requests)}/{worker.capacity}",
         worker.served,
         worker.restarts,
-        size(memory.rss if memory.pss is None else memory.pss) if memory else None,
+        size(_held(worker.memory)) if worker.memory else None,
         note(worker),
     ]
 
 
-def parking(worker: WorkerInfo) -> str:
-    """Why a slot is parked and what brings it back."""
-    return (
-        f"{worker.slot} is parked ({note(worker) or 'no reason given'}); mend the cause, then "
-        f'run "llmctl resume {worker.slot}"'
-    )
+def _held(memory: Memory) -> int:
+    """The best that is known of what would be free without a worker."""
+    known = (memory.held, memory.pss, memory.rss)
+    return next(count for count in known if count is not None)
 
 
 def say_last_lines(session: Session, worker: WorkerInfo) -> None:
     """Tell what the last worker of a slot wrote at its end."""
     for line in worker.last_exit.last_lines if worker.last_exit else []:
         session.say(f"    | {line}", "dim")
-
-
-def note(worker: WorkerInfo) -> str:
-    """Why a slot is in its state, when it starts, and how its last worker ended, in one line."""
-    notes = []
-    if worker.reason:
-        notes.append(printable(worker.reason))
-    if worker.next_start_in_ms is not None:
-        notes.append(f"next start in {duration(worker.next_start_in_ms)}")
-    if worker.last_exit:
-        ended = f"generation {worker.last_exit.generation} ended with {worker.last_exit.exit}"
-        because = worker.last_exit.reason
-        told = because is None or because == worker.reason
-        notes.append(ended if told else f"{ended} ({because})")
-    return ", ".join(notes)

@@ -35,12 +35,18 @@ from supervisord_llm.client.errors import (
 from supervisord_llm.client.streams import EventStream, GenerateStream, LogStream
 from supervisord_llm.core.words import RequestState
 from supervisord_llm.schema import (
+    ConfigChange,
     ErrorReply,
     GenerateRequest,
     PoolInfo,
+    PoolReply,
     Pools,
     RequestInfo,
     Requests,
+    ScaleRequest,
+    SessionDeleted,
+    SessionRequest,
+    SessionReset,
     SlotReply,
     Status,
     WorkerInfo,
@@ -125,6 +131,10 @@ class Client:
         """Drain one slot and start its next generation; returns as soon as that has begun."""
         return await self._command(slot, "reload")
 
+    async def drain(self, slot: str) -> SlotReply:
+        """Take one slot out of service when it has finished; returns as soon as that has begun."""
+        return await self._command(slot, "drain")
+
     async def quarantine(self, slot: str) -> SlotReply:
         """Tear down the worker in one slot now; returns as soon as that has begun."""
         return await self._command(slot, "quarantine")
@@ -135,6 +145,54 @@ class Client:
 
     async def _command(self, slot: str, verb: str) -> SlotReply:
         return await self._ask("POST", f"/api/v1/workers/{_segment(slot)}/{verb}", SlotReply)
+
+    async def reload_pool(self, name: str, *, wait: bool = False) -> PoolReply:
+        """Replace each worker of a pool, one after the other, without losing a request.
+
+        With ``wait`` this and the other commands for a pool return when what they began is over,
+        however long loading and running work take; without, as soon as it has begun.
+        """
+        return await self._pool_command(name, "reload", wait=wait)
+
+    async def drain_pool(self, name: str, *, wait: bool = False) -> PoolReply:
+        """Take a pool out of service: it takes nothing new and finishes what it has."""
+        return await self._pool_command(name, "drain", wait=wait)
+
+    async def resume_pool(self, name: str) -> PoolReply:
+        """Bring a drained pool back, and its slots that are parked or stopped."""
+        return await self._pool_command(name, "resume")
+
+    async def scale(self, name: str, workers: int, *, wait: bool = False) -> PoolReply:
+        """Give a pool so many workers, besides those on standby."""
+        body = ScaleRequest(workers=workers)
+        return await self._pool_command(name, "scale", wait=wait, body=body)
+
+    async def _pool_command(
+        self, name: str, verb: str, *, wait: bool = False, body: msgspec.Struct | None = None
+    ) -> PoolReply:
+        return await self._ask(
+            "POST",
+            f"/api/v1/pools/{_segment(name)}/{verb}",
+            PoolReply,
+            body=body,
+            params=_wait(wait=wait),
+            endless=wait,
+        )
+
+    async def reload_config(self) -> ConfigChange:
+        """Let the daemon read its file again; an `ApiError` says why it stays with the old one."""
+        return await self._ask("POST", "/api/v1/config/reload", ConfigChange)
+
+    async def reset_session(self, session_id: str, *, model: str | None = None) -> SessionReset:
+        """Forget what a session's worker has read; ``model`` is the pool, if there are several."""
+        path = f"/v1/sessions/{_segment(session_id)}/reset"
+        return await self._ask("POST", path, SessionReset, body=SessionRequest(model=model))
+
+    async def close_session(self, session_id: str, *, model: str | None = None) -> SessionDeleted:
+        """Close a session; ``model`` is the pool, if there are several."""
+        path = f"/v1/sessions/{_segment(session_id)}"
+        params = None if model is None else {"model": model}
+        return await self._ask("DELETE", path, SessionDeleted, params=params)
 
     @asynccontextmanager
     async def logs(
@@ -176,7 +234,7 @@ class Client:
             "POST",
             f"/api/v1/requests/{_segment(request_id)}/cancel",
             RequestInfo,
-            params={"wait": "true"} if wait else None,
+            params=_wait(wait=wait),
             endless=wait,
         )
 
@@ -202,8 +260,7 @@ class Client:
 
         Leaving the block before the stream's end closes the connection, which cancels the request.
         """
-        body = msgspec.json.encode(request)
-        async with self._open("POST", "/api/v1/generate", content=body) as response:
+        async with self._open("POST", "/api/v1/generate", body=request) as response:
             stream = GenerateStream(response, self.socket)
             try:
                 yield await stream.open()
@@ -237,12 +294,16 @@ class Client:
         path: str,
         reply: type[T],
         *,
+        body: msgspec.Struct | None = None,
         params: Mapping[str, str] | None = None,
         endless: bool = False,
     ) -> T:
         timeout = self._endless if endless else self._brief
+        content, headers = _encoded(body)
         with transport_errors(self.socket):
-            response = await self._http.request(method, path, params=params, timeout=timeout)
+            response = await self._http.request(
+                method, path, content=content, params=params, headers=headers, timeout=timeout
+            )
         if not response.is_success:
             raise self._refusal(response)
         try:
@@ -256,10 +317,10 @@ class Client:
         method: str,
         path: str,
         *,
-        content: bytes | None = None,
+        body: msgspec.Struct | None = None,
         params: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[httpx.Response]:
-        headers = {"content-type": "application/json"} if content is not None else None
+        content, headers = _encoded(body)
         request = self._http.build_request(
             method, path, content=content, params=params, headers=headers, timeout=self._endless
         )
@@ -296,6 +357,17 @@ class Client:
 def _segment(name: str) -> str:
     """A name as one segment of a path, whatever is in it."""
     return quote(name, safe="")
+
+
+def _encoded(body: msgspec.Struct | None) -> tuple[bytes | None, dict[str, str] | None]:
+    """A body and its headers, if there is one."""
+    if body is None:
+        return None, None
+    return msgspec.json.encode(body), {"content-type": "application/json"}
+
+
+def _wait(*, wait: bool) -> dict[str, str] | None:
+    return {"wait": "true"} if wait else None
 
 
 def _seconds(header: str | None) -> float | None:

@@ -177,7 +177,7 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
     requests: list[RequestInfo]
 
 
-class SessionRequest(Request, frozen=True, kw_only=True):
+class SessionRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
     """The body of the commands for a session, which may be left out."""
 
     model: str | None = None

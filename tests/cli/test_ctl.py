@@ -17,6 +17,8 @@ from tests.client.fake_daemon import Exchange, FakeDaemon
 
 COMMANDS = [
     "cancel",
+    "config",
+    "drain",
     "events",
     "generate",
     "logs",
@@ -25,6 +27,7 @@ COMMANDS = [
     "reload",
     "requests",
     "resume",
+    "scale",
     "status",
     "workers",
 ]
@@ -70,6 +73,13 @@ def test_every_command_has_examples(command: str) -> None:
         ["requests", "--json"],
         ["quarantine", "smollm.0"],
         ["resume", "smollm.0"],
+        ["reload"],
+        ["reload", "smollm"],
+        ["drain", "smollm", "--wait"],
+        ["drain", "smollm.0"],
+        ["resume", "smollm"],
+        ["scale", "smollm", "3"],
+        ["config", "reload"],
         ["logs", "smollm.0", "-f"],
         ["events", "-f", "--json"],
     ],
@@ -150,14 +160,17 @@ async def test_ctrl_c_is_an_interruption(daemon: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        (["llmctl", "reload", ""], ["smollm.0", "smollm.1"]),
+        (["llmctl", "reload", ""], ["smollm", "smollm.0", "smollm.1"]),
+        (["llmctl", "drain", "smollm."], ["smollm.0", "smollm.1"]),
+        (["llmctl", "scale", ""], ["smollm"]),
+        (["llmctl", "config", ""], ["reload"]),
         (["llmctl", "reload", "smollm.1"], ["smollm.1"]),
         (["llmctl", "generate", "--pool", ""], ["smollm"]),
         (["llmctl", "quarantine", ""], ["smollm.0", "smollm.1"]),
         (["llmctl", "resume", "smollm.1"], ["smollm.1"]),
         (["llmctl", "logs", "-f", ""], ["smollm.0", "smollm.1"]),
         (["llmctl", "cancel", ""], [replies.ID]),
-        (["llmctl", "c"], ["cancel"]),
+        (["llmctl", "c"], ["cancel", "config"]),
     ],
 )
 async def test_the_shell_completes_names(

@@ -51,7 +51,8 @@ async def test_text_and_facts_go_separate_ways(daemon: FakeDaemon) -> None:
 async def test_every_option_reaches_the_request(daemon: FakeDaemon) -> None:
     """With --raw the text is a prompt; a named pool is not looked up."""
     serve(daemon)
-    options = "--pool p --raw --max-new-tokens 5 --temperature 0.5 --top-p 0.9 --top-k 40 --seed 7"
+    options = "--pool p --raw --max-new-tokens 5 --temperature 0.5 --top-p 0.9 --top-k 40 --seed 7 "
+    options += "--session trip --priority -3 --deadline 1.5 --queue-timeout 0.25"
 
     done = await llmctl(
         daemon.socket, "generate", *options.split(), "--stop", "\n", "--stop", "END", "Once"
@@ -67,6 +68,10 @@ async def test_every_option_reaches_the_request(daemon: FakeDaemon) -> None:
         "top_k": 40,
         "seed": 7,
         "stop": ["\n", "END"],
+        "session_id": "trip",
+        "priority": -3,
+        "deadline_ms": 1500,
+        "queue_timeout_ms": 250,
     } == sent(daemon)
     assert [GENERATE] == daemon.asked
 
@@ -97,9 +102,11 @@ async def test_a_prompt_can_be_piped_in(
         ([], b"", "The prompt is empty."),
         ([""], b"", "The prompt is empty."),
         (["-"], b"abc\xff", "cannot read the prompt from standard input: byte 3 is not UTF-8."),
-        (["x", "--top-p", "nan"], b"", "'--top-p': nan is not a number to sample with."),
+        (["x", "--top-p", "nan"], b"", "'--top-p': nan is not a number."),
         (["x", "--top-p", "0"], b"", "'--top-p': 0.0 is not in the range 0.0<x<=1.0."),
         (["x", "--max-new-tokens", "0"], b"", "'--max-new-tokens': 0 is not in the range"),
+        (["x", "--priority", "11"], b"", "'--priority': 11 is not in the range -10<=x<=10."),
+        (["x", "--deadline", "0"], b"", "'--deadline': 0.0 is not in the range"),
         (["x", "--speed", "3"], b"", "No such option"),
     ],
 )
@@ -159,6 +166,21 @@ async def test_a_place_in_the_queue_is_told(daemon: FakeDaemon) -> None:
     assert (0, f"waiting, 3 before it in the queue\n{FACTS}") == (done.code, done.err)
 
 
+async def test_another_attempt_is_told(daemon: FakeDaemon) -> None:
+    """Who waits longer than usual knows why; the first attempt is nothing to speak of."""
+
+    async def generate(exchange: Exchange) -> None:
+        again = msgspec.structs.replace(replies.STARTED, attempt=2)
+        await exchange.begin(replies.ACCEPTED, replies.STARTED)
+        await exchange.end(again, replies.COMPLETED)
+
+    daemon.on(GENERATE, generate)
+
+    done = await llmctl(daemon.socket, "generate", "--pool", "smollm", "x")
+
+    assert (0, f"its worker failed; attempt 2\n{FACTS}") == (done.code, done.err)
+
+
 async def test_a_token_limit_is_told(daemon: FakeDaemon) -> None:
     """An answer that was cut off looks like one."""
     serve(
@@ -189,6 +211,18 @@ async def test_a_failure_tells_why_and_what_to_do(daemon: FakeDaemon) -> None:
         'see "llmctl workers" for how it ended\n'
     )
     assert (1, "half an ans\n", expected) == (done.code, done.out, done.err)
+
+
+def test_a_suspect_is_not_to_be_sent_again() -> None:
+    """Whoever sends it again kills another worker."""
+    error = Failure(
+        code=FailureReason.WORKER_EXITED, message="both are gone", retryable=False, suspect=True
+    )
+
+    told = failure(error)
+
+    assert told.startswith("failed (worker_exited): both are gone; each worker that had it died ")
+    assert "do not send it again as it is" in told
 
 
 @pytest.mark.parametrize("reason", list(FailureReason))

@@ -58,7 +58,8 @@ async def test_a_parked_slot_says_why_beside_its_log(daemon: FakeDaemon) -> None
 
     assert (0, 3) == (done.code, done.out.count("\n"))
     expected = (
-        'smollm.0 is parked (load_timeout); mend the cause, then run "llmctl resume smollm.0"\n'
+        "smollm.0 is parked because its workers failed too often (load_timeout: it was not ready "
+        'in time); mend the cause, then run "llmctl resume smollm.0"\n'
     )
     assert expected == done.err
 

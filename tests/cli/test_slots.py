@@ -60,14 +60,15 @@ async def test_reload_can_wait_for_the_next_generation(daemon: FakeDaemon) -> No
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_reload_fails_when_the_slot_stays_down(daemon: FakeDaemon, as_json: bool) -> None:
     """A parked slot needs an operator, who is told why and where to look."""
-    parked = replies.worker(state=SlotState.PARKED, generation=9, pid=None, reason="exit:1")
+    parked = replies.worker(state=SlotState.PARKED, generation=9, pid=None, reason="load_timeout")
     on_the_way(daemon, parked)
 
     options = ["--json"] if as_json else []
     done = await llmctl(daemon.socket, "reload", "smollm.0", "--wait", *options)
 
     expected = (
-        'llmctl: smollm.0 is parked (exit:1); mend the cause, then run "llmctl resume smollm.0"\n'
+        "llmctl: smollm.0 is parked because its workers failed too often (load_timeout: it was not "
+        'ready in time); mend the cause, then run "llmctl resume smollm.0"\n'
     )
     assert (1, expected) == (done.code, done.err)
     if as_json:
@@ -115,7 +116,7 @@ async def test_a_slot_that_stays_stopped_has_a_log_to_look_at(daemon: FakeDaemon
 
     done = await llmctl(daemon.socket, "reload", "smollm.0", "--wait")
 
-    assert (1, 'llmctl: smollm.0 is stopped (shutdown); see "llmctl logs smollm.0"\n') == (
-        done.code,
-        done.err,
+    expected = (
+        'llmctl: smollm.0 is stopped (shutdown: the daemon stops); see "llmctl logs smollm.0"\n'
     )
+    assert (1, expected) == (done.code, done.err)

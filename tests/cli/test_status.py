@@ -49,21 +49,31 @@ async def test_json_is_one_line_for_programs_and_laid_out_for_people(daemon: Fak
 
 
 async def test_pools_show_their_models(daemon: FakeDaemon) -> None:
-    """A pool whose workers have said nothing yet has dashes; the columns stay."""
+    """What is unusual with a pool is one word; what is not known is a dash; the columns stay."""
     silent = msgspec.structs.replace(
-        replies.POOL, name="new", ready=False, required=False, states={}, in_flight=0, model=None
+        replies.POOL,
+        name="new",
+        ready=False,
+        required=False,
+        drained=True,
+        loaded=False,
+        states={},
+        in_flight=0,
+        model=None,
     )
-    bare = msgspec.structs.replace(replies.POOL, name="bare", model=ModelInfo())
+    bare = msgspec.structs.replace(
+        replies.POOL, name="bare", standby=1, reloading=True, model=ModelInfo()
+    )
     daemon.answer("GET /api/v1/pools", Pools(pools=[replies.POOL, silent, bare]))
 
     done = await llmctl(daemon.socket, "pools")
 
     expected = """\
-POOL    READY  QUEUED  IN-FLIGHT  WORKERS         CONTEXT  MODEL
-smollm  yes         0          1  ready=1,busy=1     8192  SmolLM2 135M Instruct Q4_1
-new     no          0          0  -                     -  -
-bare    yes         0          1  ready=1,busy=1        -  (no chat template)
-"""
+POOL    READY  STATE             TARGET  QUEUED  IN-FLIGHT  WORKERS         CONTEXT  MODEL
+smollm  yes    -                      2       0          1  ready=1,busy=1     8192  SmolLM2 135M Instruct Q4_1
+new     no     drained,unloaded       2       0          0  -                     -  -
+bare    yes    reloading            2+1       0          1  ready=1,busy=1        -  (no chat template)
+"""  # noqa: E501 - it is as wide as that
     assert (0, expected, "") == (done.code, done.out, done.err)
 
 

@@ -199,7 +199,7 @@ async def test_an_operator_takes_a_worker_out(socket: Path) -> None:
     log = await llmctl(socket, "logs", slot)
 
     [row] = listed.out.splitlines()[1:]
-    assert ["sim", "streaming", slot] == [row.split()[index] for index in (1, 2, 4)]
+    assert ["sim", "streaming", slot] == [row.split()[index] for index in (1, 2, 7)]
     assert (0, f"{slot} quarantined: generation 1 is torn down\n") == (taken.code, taken.out)
     assert 1 == done.code
     assert done.err.startswith("llmctl: cancelled by operator after ")
@@ -214,7 +214,8 @@ async def test_a_parked_slot_is_mended_and_resumed(tmp_path: Path) -> None:
     restart = 'restart = { backoff_initial = "10ms", backoff_max = "10ms", max_restarts = 1 }\n'
     config = write_command(tmp_path, ["/bin/sh", "-c", script], 1, restart)
     socket = tmp_path / "control.sock"
-    why = "sim.0 is parked (unexpected_exit, generation 2 ended with exit:3); mend the cause, "
+    why = "sim.0 is parked because its workers failed too often (unexpected_exit: it ended though "
+    why += "nobody had asked it to, generation 2 ended with exit:3); mend the cause, "
     why += 'then run "llmctl resume sim.0"'
     async with running_daemon(config):
         listed = await llmctl(socket, "workers")

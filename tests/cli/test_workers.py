@@ -29,7 +29,7 @@ async def test_workers_say_what_they_do_and_why(daemon: FakeDaemon) -> None:
             state=SlotState.QUARANTINED,
             stage=TeardownStage.KILLING,
             reason="token_stall",
-            memory=Memory(rss=replies.MIB),
+            memory=Memory(rss=replies.MIB, pss=0),
         ),
         replies.worker(
             "smollm.3",
@@ -38,8 +38,9 @@ async def test_workers_say_what_they_do_and_why(daemon: FakeDaemon) -> None:
             dialect=Dialect.SERIAL,
             memory=None,
             next_start_in_ms=1234.0,
-            reason="exit:1",
+            reason="load_stalled",
         ),
+        replies.worker("smollm.4", active=False, memory=Memory(rss=1, pss=2, held=3 * replies.MIB)),
     ]
     daemon.answer("GET /api/v1/workers", Workers(workers=workers))
 
@@ -55,12 +56,24 @@ async def test_workers_say_what_they_do_and_why(daemon: FakeDaemon) -> None:
             "smollm.1 busy 4h10m 4712 3 1/1 7 2 - generation 2 ended with signal:SIGKILL "
             "(unexpected_exit)"
         ),
-        "smollm.2 quarantined:killing 4h10m 4712 3 0/1 7 2 1.0MiB token_stall",
-        "smollm.3 backoff 4h10m - 3 0/1 7 2 - exit:1, next start in 1.2 s",
+        (
+            "smollm.2 quarantined:killing 4h10m 4712 3 0/1 7 2 0B token_stall: it fell silent in "
+            "the middle of an answer"
+        ),
+        (
+            "smollm.3 backoff 4h10m - 3 0/1 7 2 - load_stalled: it made no more progress with "
+            "loading its model, next start in 1.2 s"
+        ),
+        (
+            "smollm.4 ready:standby 4h10m 4712 3 0/1 7 2 3.0MiB standby: it takes over when "
+            "another worker does not serve"
+        ),
     ] == [" ".join(row.split()) for row in rows]
     assert {header.index("NOTE")} == {
         row.index(note)
-        for row, note in zip(rows, (" -", "generation", "token_stall", "exit:1"), strict=True)
+        for row, note in zip(
+            rows, (" -", "generation", "token_stall", "load_stalled", "standby: "), strict=True
+        )
         if note != " -"
     }
 
@@ -122,8 +135,9 @@ async def test_a_parked_slot_says_why_and_what_to_do(daemon: FakeDaemon) -> None
     assert [
         "",
         (
-            "smollm.0 is parked (unexpected_exit, generation 6 ended with exit:1); mend the cause, "
-            'then run "llmctl resume smollm.0"'
+            "smollm.0 is parked because its workers failed too often (unexpected_exit: it ended "
+            "though nobody had asked it to, generation 6 ended with exit:1); mend the cause, then "
+            'run "llmctl resume smollm.0"'
         ),
         "    | loading",
         "    | cannot load model 'x.gguf'␛[2J",

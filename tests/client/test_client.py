@@ -20,11 +20,15 @@ from supervisord_llm.client import (
 )
 from supervisord_llm.core.words import Outcome, Resolution, SlotState
 from supervisord_llm.schema import (
+    ConfigChange,
     GenerateRequest,
     LogLine,
     Message,
+    PoolReply,
     Pools,
     Requests,
+    SessionDeleted,
+    SessionReset,
     SlotReply,
     StreamGap,
     Token,
@@ -61,6 +65,7 @@ async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) ->
     daemon.answer("GET /api/v1/workers/smollm.0", worker)
     for verb in ("reload", "quarantine", "resume"):
         daemon.answer(f"POST /api/v1/workers/smollm.0/{verb}", reloaded, status=202)
+    daemon.answer("POST /api/v1/workers/smollm.0/drain", reloaded, status=202)
     requests = Requests(requests=[replies.request(), replies.cancelling()])
     daemon.answer("GET /api/v1/requests", requests)
     daemon.answer(f"GET /api/v1/requests/{replies.ID}", replies.request())
@@ -73,6 +78,7 @@ async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) ->
         assert Workers(workers=[worker]) == await client.workers()
         assert worker == await client.worker("smollm.0")
         assert reloaded == await client.reload("smollm.0")
+        assert reloaded == await client.drain("smollm.0")
         assert reloaded == await client.quarantine("smollm.0")
         assert reloaded == await client.resume("smollm.0")
         assert requests == await client.requests()
@@ -81,6 +87,45 @@ async def test_short_questions_come_back_as_typed_answers(daemon: FakeDaemon) ->
         await client.cancel(replies.ID, wait=True)
 
     assert f"POST /api/v1/requests/{replies.ID}/cancel?wait=true" == daemon.asked[-1]
+
+
+async def test_pools_configuration_and_sessions_are_commanded(daemon: FakeDaemon) -> None:
+    """Each command has its method; waiting, numbers and the pool travel as the routes want them."""
+    pool = PoolReply(
+        pool="a b", target=3, standby=0, drained=False, reloading=False, revision=1, states={}
+    )
+    change = ConfigChange(digest="ab12", differences=[], needs_restart=[], warnings=[])
+    reset, deleted = SessionReset(id="a/b", existed=True), SessionDeleted(id="a/b", existed=False)
+    for verb in ("reload", "drain", "resume", "scale"):
+        daemon.answer(f"POST /api/v1/pools/a%20b/{verb}", pool, status=202)
+    daemon.answer("POST /api/v1/config/reload", change)
+    daemon.answer("POST /v1/sessions/a%2Fb/reset", reset)
+    daemon.answer("DELETE /v1/sessions/a%2Fb", deleted)
+
+    async with Client(daemon.socket) as client:
+        for waiting in (False, True):
+            assert pool == await client.reload_pool("a b", wait=waiting)
+            assert pool == await client.drain_pool("a b", wait=waiting)
+            assert pool == await client.scale("a b", 3, wait=waiting)
+        assert pool == await client.resume_pool("a b")
+        assert change == await client.reload_config()
+        assert reset == await client.reset_session("a/b", model="smollm")
+        assert deleted == await client.close_session("a/b", model="smollm")
+        await client.reset_session("a/b")
+        await client.close_session("a/b")
+
+    route = "POST /api/v1/pools/a%20b"
+    commands = [f"{route}/{verb}" for verb in ("reload", "drain", "scale")]
+    assert [*commands, *(f"{each}?wait=true" for each in commands)] == daemon.asked[:6]
+    assert [
+        "POST /v1/sessions/a%2Fb/reset",
+        "DELETE /v1/sessions/a%2Fb?model=smollm",
+        "POST /v1/sessions/a%2Fb/reset",
+        "DELETE /v1/sessions/a%2Fb",
+    ] == daemon.asked[-4:]
+    bodies = [exchange.body for exchange in daemon.exchanges]
+    assert b'{"workers":3}' == bodies[2] == bodies[5]
+    assert [b'{"model":"smollm"}', b"", b"{}", b""] == bodies[-4:]
 
 
 async def test_a_log_comes_as_lines_and_gaps(daemon: FakeDaemon) -> None:
