@@ -433,6 +433,8 @@ class ControlOperation(
     verb: str
     target: str
     outcome: str = msgspec.field(name="result")
+    detail: str | None = None
+    """What was asked for, where verb and target do not say all of it."""
     uid: int | None = None
     gid: int | None = None
     pid: int | None = None

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from supervisord_llm import events
-from supervisord_llm.core.words import FailureReason, QuarantineReason, RejectReason
+from supervisord_llm.core.words import (
+    FailureReason,
+    PlannedReason,
+    QuarantineReason,
+    RejectReason,
+)
 from tools.generated import ROOT
 
 DOCS = ROOT / "docs"
@@ -48,6 +53,7 @@ def _topic(call: ast.Call) -> str | None:
     ("heading", "words"),
     [
         ("A worker was quarantined", QuarantineReason),
+        ("A worker is replaced or stopped on purpose", PlannedReason),
         ("A request failed", FailureReason),
         ("A request was refused", RejectReason),
     ],
@@ -74,6 +80,7 @@ def test_the_events_that_are_named_exist() -> None:
 
     # Some keys of the configuration look like events.
     keys = {"cancel.cooperative_grace", "cancel.prefill_grace", "cancel.cancellation"}
+    keys |= {"cancel.self_test"}
     assert set() == named - keys - {"daemon.state_dir"} - events.catalogue().keys()
     assert set(entries_below("Other events that mean something")) <= events.catalogue().keys()
 
