@@ -105,8 +105,12 @@ def entries_of(machine: str, samples: Sequence[tuple[Any, object]]) -> list[Enum
 
 def _cancellation_entries(samples: Sequence[tuple[Any, object]]) -> Iterator[Enum]:
     terms = samples[0][0].terms
-    for cancellable in (True, False):
-        begun = msgspec.structs.replace(terms, cancellable=cancellable)
+    for changes in (
+        {"cancellable": True},
+        {"cancellable": False, "on_uncancellable": "detach"},
+        {"cancellable": False, "on_uncancellable": "terminate"},
+    ):
+        begun = msgspec.structs.replace(terms, **changes)
         state, _ = cancellation.begin(0.0, begun, decoding=True)
         yield state.kind
 

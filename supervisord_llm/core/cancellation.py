@@ -11,19 +11,28 @@ the ordinary grace from there.
       │                           │
       └──── terminal, or the worker is gone ────► over
 
-A worker that cannot be cancelled starts and ends in ``over``: its client is answered and it is
-condemned at once.
+A worker that cannot be cancelled is not asked, and its client is answered at once. Where it is to
+be torn down, it starts and ends in ``over``, condemned. Where it is to be left alone, because to
+load another would take longer, it is ``detached``: it may end the request by itself, and is
+condemned only if that takes it longer than `Terms.detach_timeout`.
+
+    detached ──terminal, or the worker is gone──► over
+        └──────── detach deadline ──► over (condemned)
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
 from supervisord_llm.core.effects import Arm, Elapsed
 from supervisord_llm.core.table import Move, Table, ignored
-from supervisord_llm.core.words import QuarantineReason
+from supervisord_llm.core.words import AnsweredBy, QuarantineReason
+
+Fate = Literal["terminate", "detach"]
+"""What becomes of a worker that cannot be cancelled when its request is."""
 
 
 class Kind(StrEnum):
@@ -31,6 +40,7 @@ class Kind(StrEnum):
 
     ASKED = "asked"
     HOLDING = "holding"
+    DETACHED = "detached"
     OVER = "over"
 
 
@@ -40,6 +50,7 @@ class Timer(StrEnum):
     RESEND = "resend"
     ANSWER = "answer"
     HOLD = "hold"
+    DETACH = "detach"
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -52,6 +63,9 @@ class Terms(msgspec.Struct, frozen=True):
     interruptible_prefill: bool
     resend_every: float = 0.2
     """Source of the figure: frames are idempotent, and a lost one costs a tenth of the grace."""
+    on_uncancellable: Fate = "terminate"
+    detach_timeout: float = 300.0
+    """How long a detached worker may take to end the request by itself."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +116,9 @@ class WriteFrame(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Answer the client now; the worker has not reacted."""
+    """Answer the client now; the worker has not reacted, or has not been asked."""
+
+    by: AnsweredBy = AnsweredBy.GRACE
 
 
 class Condemn(msgspec.Struct, frozen=True):
@@ -123,6 +139,10 @@ _Move = Move[State, Effect]
 
 def begin(now: float, terms: Terms, *, decoding: bool) -> _Move:
     """Start cancelling; ``decoding`` says whether the worker has left the request's prefill."""
+    if not terms.cancellable and terms.on_uncancellable == "detach":
+        until = now + terms.detach_timeout
+        left = State(kind=Kind.DETACHED, terms=terms, asked_at=now, hold_at=until)
+        return left, (Answer(AnsweredBy.DETACH), Arm(Timer.DETACH, until, Kind.DETACHED))
     if not terms.cancellable:
         over = State(kind=Kind.OVER, terms=terms, asked_at=now, hold_at=now)
         return over, (Answer(), Condemn(QuarantineReason.UNCANCELLABLE))
@@ -136,6 +156,40 @@ def begin(now: float, terms: Terms, *, decoding: bool) -> _Move:
         Arm(Timer.ANSWER, answer_at, Kind.ASKED),
         Arm(Timer.HOLD, hold_at, Kind.ASKED),
     )
+
+
+def choose(
+    wanted: Fate | Literal["auto"], *, reload_seconds: float | None, remaining_seconds: float | None
+) -> Fate:
+    """What is to become of a worker that cannot be cancelled, for `Terms.on_uncancellable`.
+
+    With ``"auto"`` it is torn down only where that is known to be the shorter wait for the slot.
+    What is not known yet is no reason to give up a loaded model: `Terms.detach_timeout` bounds the
+    wait.
+
+    Args:
+        wanted: what the pool's configuration says.
+        reload_seconds: how long tearing down and loading took before; ``None`` if not observed.
+        remaining_seconds: how long the generation would still take, see `remaining`; ``None`` if
+            that cannot be told.
+    """
+    if wanted != "auto":
+        return wanted
+    if reload_seconds is None or remaining_seconds is None:
+        return "detach"
+    return "terminate" if reload_seconds < remaining_seconds else "detach"
+
+
+def remaining(tokens_left: int | None, seconds_per_token: float | None) -> float | None:
+    """How many seconds a generation would still take at most; ``None`` if that cannot be told.
+
+    Args:
+        tokens_left: how many tokens it may still produce; ``None`` if it has no limit.
+        seconds_per_token: at which pace; ``None`` if it has not been observed.
+    """
+    if tokens_left is None or seconds_per_token is None:
+        return None
+    return max(0, tokens_left) * seconds_per_token
 
 
 def _over(state: State) -> State:
@@ -186,6 +240,12 @@ def _elapsed_holding(state: State, event: Elapsed) -> _Move:
     return _resend(state, event.now)
 
 
+def _elapsed_detached(state: State, event: Elapsed) -> _Move:
+    if event.timer is not Timer.DETACH:
+        return state, ()
+    return _over(state), (Condemn(QuarantineReason.UNCANCELLABLE),)
+
+
 def _broken_asked(state: State, _event: PipeBroken) -> _Move:
     return _over(state), (Answer(), Condemn(QuarantineReason.CONTROL_PIPE_BROKEN))
 
@@ -232,6 +292,15 @@ TABLE: Table[State, Effect] = Table(
             Terminal: _end,
             WorkerGone: _end,
             Elapsed: _elapsed_holding,
+        },
+        # No frame is written to a detached worker, so nothing that its pipe does says anything.
+        Kind.DETACHED: {
+            FrameTaken: ignored,
+            PipeBroken: ignored,
+            Decoding: ignored,
+            Terminal: _end,
+            WorkerGone: _end,
+            Elapsed: _elapsed_detached,
         },
         Kind.OVER: {
             FrameTaken: ignored,

@@ -9,208 +9,110 @@ any more. Usually both come with the worker's terminal. A client whose worker do
 answered first; the request is then ``held`` until the worker speaks or its process is reaped.
 
     queued ──assigned──► dispatched ──first output──► streaming
-       │                     │                            │
-       │ withdrawn           └── cancel ──► cancelling ◄──┘
-       ▼                                        │ answered by grace, or the worker is lost
-    finished ◄──── the worker's terminal ───────┴──► held ──released──► finished
+       │ ▲                   │  │                         │
+       │ └── worker lost ────┘  └──── cancel ─────┐       │ cancel
+       │ withdrawn                                ▼       │
+       │                                      cancelling ◄┘
+       ▼                                          │ answered by grace, or the worker is lost
+    finished ◄───── the worker's terminal ────────┴──► held ──released──► finished
+
+A request that loses its worker before it has any output goes back into the queue as long as it has
+attempts left; afterwards it fails, because output is never delivered twice or spliced.
+
+A worker that ends by itself while one request is all that it has may have died of that request. Its
+end is *charged* to the request until a second worker tells. If that one ends in the same way, the
+request is suspect, and neither end counts against a slot: one poisonous prompt must not park a
+pool. In whichever other way the request ends, it is *acquitted*, and the first end counts against
+its slot after all. Where no attempt is left there is no second worker to tell, so nothing is
+charged.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from supervisord_llm.core.ledger_events import (
+    EVENTS,
+    Acquit,
+    AskWorker,
+    Assigned,
+    CancelAsked,
+    Charge,
+    Done,
+    Effect,
+    EngineError,
+    FirstOutput,
+    GraceMissed,
+    Over,
+    Overflowed,
+    PoolLost,
+    QueueExpired,
+    Released,
+    Requeue,
+    Seal,
+    TellCancel,
+    TellFirstOutput,
+    TellLate,
+    TellRetried,
+    TellSettled,
+    Withdraw,
+    WorkerLost,
+)
+from supervisord_llm.core.ledger_state import State, cancel_ms, milliseconds, record_of
 from supervisord_llm.core.record import Record
 from supervisord_llm.core.table import Cell, Move, Table, ignored, illegal
 from supervisord_llm.core.words import (
     AnsweredBy,
-    CancelledBy,
     FailureReason,
-    FinishReason,
     Outcome,
     RequestState,
     Resolution,
-    Usage,
 )
 
-
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; times are seconds on the daemon's monotonic clock."""
-
-    kind: RequestState = RequestState.QUEUED
-    accepted_at: float
-    assigned_at: float | None = None
-    first_at: float | None = None
-    cancelled_by: CancelledBy | None = None
-    cancel_at: float | None = None
-    record: Record | None = None
-    resolution: Resolution | None = None
-
-
-class Assigned(msgspec.Struct, frozen=True):
-    """A slot took the request."""
-
-    now: float
-
-
-class FirstOutput(msgspec.Struct, frozen=True):
-    """The worker produced its first token."""
-
-    now: float
-
-
-class CancelAsked(msgspec.Struct, frozen=True):
-    """Somebody wants the request's end."""
-
-    now: float
-    by: CancelledBy
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """The worker's well-formed ``done``."""
-
-    now: float
-    cancelled: bool
-    finish_reason: FinishReason
-    usage: Usage
-    prefill_ms: float | None = None
-    decode_ms: float | None = None
+__all__ = [
+    "EVENTS",
+    "TABLE",
+    "Acquit",
+    "AskWorker",
+    "Assigned",
+    "CancelAsked",
+    "Charge",
+    "Done",
+    "Effect",
+    "EngineError",
+    "FirstOutput",
+    "GraceMissed",
+    "Over",
+    "Overflowed",
+    "PoolLost",
+    "QueueExpired",
+    "Released",
+    "Requeue",
+    "Seal",
+    "State",
+    "TellCancel",
+    "TellFirstOutput",
+    "TellLate",
+    "TellRetried",
+    "TellSettled",
+    "Withdraw",
+    "WorkerLost",
+    "step",
+]
 
 
-class EngineError(msgspec.Struct, frozen=True):
-    """The worker's well-formed ``error``: local to this request."""
-
-    now: float
-    message: str
-
-
-class GraceMissed(msgspec.Struct, frozen=True):
-    """The worker did not react in time: the client is answered without it."""
-
-    now: float
-
-
-class WorkerLost(msgspec.Struct, frozen=True):
-    """The worker was condemned, or exited, with this request on it."""
-
-    now: float
-    error: FailureReason
-    detail: str
-
-
-class Released(msgspec.Struct, frozen=True):
-    """No worker holds the request any more; ``resolution`` is how that was reached."""
-
-    now: float
-    resolution: Resolution
-
-
-class Overflowed(msgspec.Struct, frozen=True):
-    """The client reads more slowly than the worker writes; its mailbox is full."""
-
-    now: float
-
-
-class QueueExpired(msgspec.Struct, frozen=True):
-    """The request waited in the queue for longer than it may."""
-
-    now: float
-
-
-class PoolLost(msgspec.Struct, frozen=True):
-    """No slot of the pool can ever take the request as things stand."""
-
-    now: float
-    detail: str
-
-
-class Seal(msgspec.Struct, frozen=True):
-    """Deliver the terminal record."""
-
-    record: Record
-
-
-class Withdraw(msgspec.Struct, frozen=True):
-    """Take the request out of the queue; no worker has heard of it."""
-
-
-class AskWorker(msgspec.Struct, frozen=True):
-    """Ask the slot that has the request to stop working on it."""
-
-
-class TellFirstOutput(msgspec.Struct, frozen=True):
-    """Announce the time to the first token."""
-
-    ttft_ms: float
-
-
-class TellCancel(msgspec.Struct, frozen=True):
-    """Announce that a cancellation was asked for."""
-
-    by: CancelledBy
-
-
-class TellSettled(msgspec.Struct, frozen=True):
-    """Announce what became of the worker that the cancellation was aimed at."""
-
-    resolution: Resolution
-    elapsed_ms: float
-
-
-class TellLate(msgspec.Struct, frozen=True):
-    """Count and announce an ending that came after the seal."""
-
-    kind: str
-
-
-class Over(msgspec.Struct, frozen=True):
-    """Answered and released: forget the request's claims."""
-
-
-Effect = Seal | Withdraw | AskWorker | TellFirstOutput | TellCancel | TellSettled | TellLate | Over
 _Move = Move[State, Effect]
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000.0, 3)
-
-
-def _cancel_ms(state: State, now: float) -> float:
-    return 0.0 if state.cancel_at is None else _ms(now - state.cancel_at)
-
-
-def _record(
-    state: State,
-    now: float,
-    outcome: Outcome,
-    *,
-    finish_reason: FinishReason | None = None,
-    answered_by: AnsweredBy | None = None,
-    error: FailureReason | None = None,
-    detail: str | None = None,
-    done: Done | None = None,
-) -> Record:
-    left_queue_at = now if state.assigned_at is None else state.assigned_at
-    cancelled = outcome is Outcome.CANCELLED
-    return Record(
-        outcome=outcome,
-        finish_reason=finish_reason,
-        cancelled_by=state.cancelled_by if cancelled else None,
-        answered_by=answered_by,
-        cancel_elapsed_ms=_cancel_ms(state, now) if cancelled else None,
-        cancel_raced=outcome is Outcome.COMPLETED and state.cancelled_by is not None,
-        error=error,
-        detail=detail,
-        usage=None if done is None else done.usage,
-        queued_ms=_ms(left_queue_at - state.accepted_at),
-        ttft_ms=None if state.first_at is None else _ms(state.first_at - state.accepted_at),
-        total_ms=_ms(now - state.accepted_at),
-        prefill_ms=None if done is None else done.prefill_ms,
-        decode_ms=None if done is None else done.decode_ms,
-    )
 
 
 def _sealed(state: State, kind: RequestState, record: Record) -> State:
     return msgspec.structs.replace(state, kind=kind, record=record)
+
+
+def _seals(state: State, record: Record) -> tuple[Effect, ...]:
+    """The record, and what it means for a worker's end that was charged to the request."""
+    if state.charged_at is None or record.suspect:
+        return (Seal(record),)
+    return Seal(record), Acquit(state.charged_at)
 
 
 def _asked(state: State, event: CancelAsked) -> State:
@@ -218,31 +120,37 @@ def _asked(state: State, event: CancelAsked) -> State:
 
 
 def _assign(state: State, event: Assigned) -> _Move:
-    return msgspec.structs.replace(state, kind=RequestState.DISPATCHED, assigned_at=event.now), ()
+    assigned = msgspec.structs.replace(
+        state,
+        kind=RequestState.DISPATCHED,
+        attempt=state.attempt + 1,
+        assigned_at=event.now if state.assigned_at is None else state.assigned_at,
+    )
+    return assigned, ()
 
 
 def _first_output(state: State, event: FirstOutput) -> _Move:
     first = msgspec.structs.replace(state, kind=RequestState.STREAMING, first_at=event.now)
-    return first, (TellFirstOutput(_ms(event.now - state.accepted_at)),)
+    return first, (TellFirstOutput(milliseconds(event.now - state.accepted_at)),)
 
 
 def _first_output_while_cancelling(state: State, event: FirstOutput) -> _Move:
     if state.first_at is not None:
         return state, ()
     first = msgspec.structs.replace(state, first_at=event.now)
-    return first, (TellFirstOutput(_ms(event.now - state.accepted_at)),)
+    return first, (TellFirstOutput(milliseconds(event.now - state.accepted_at)),)
 
 
 def _cancel_queued(state: State, event: CancelAsked) -> _Move:
     asked = _asked(state, event)
-    record = _record(asked, event.now, Outcome.CANCELLED, answered_by=AnsweredBy.QUEUE)
+    record = record_of(asked, event.now, Outcome.CANCELLED, answered_by=AnsweredBy.QUEUE)
     over = msgspec.structs.replace(
         _sealed(asked, RequestState.FINISHED, record), resolution=Resolution.QUEUED
     )
     return over, (
         Withdraw(),
         TellCancel(event.by),
-        Seal(record),
+        *_seals(state, record),
         TellSettled(Resolution.QUEUED, 0.0),
         Over(),
     )
@@ -254,17 +162,17 @@ def _cancel_running(state: State, event: CancelAsked) -> _Move:
 
 
 def _done(state: State, event: Done) -> _Move:
-    record = _record(
+    record = record_of(
         state, event.now, Outcome.COMPLETED, finish_reason=event.finish_reason, done=event
     )
-    return _sealed(state, RequestState.FINISHED, record), (Seal(record), Over())
+    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
 
 
 def _done_unasked(state: State, event: Done) -> _Move:
     # A worker that claims a cancellation nobody asked for has not completed the request either.
     if not event.cancelled:
         return _done(state, event)
-    record = _record(
+    record = record_of(
         state,
         event.now,
         Outcome.FAILED,
@@ -272,41 +180,41 @@ def _done_unasked(state: State, event: Done) -> _Move:
         detail="the worker says that the request was cancelled, but nobody asked for that",
         done=event,
     )
-    return _sealed(state, RequestState.FINISHED, record), (Seal(record), Over())
+    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
 
 
 def _done_while_cancelling(state: State, event: Done) -> _Move:
     resolution = Resolution.COOPERATIVE if event.cancelled else Resolution.RACED
-    settled = TellSettled(resolution, _cancel_ms(state, event.now))
+    settled = TellSettled(resolution, cancel_ms(state, event.now))
     if event.cancelled:
-        record = _record(
+        record = record_of(
             state, event.now, Outcome.CANCELLED, answered_by=AnsweredBy.WORKER, done=event
         )
     else:
-        record = _record(
+        record = record_of(
             state, event.now, Outcome.COMPLETED, finish_reason=event.finish_reason, done=event
         )
     over = msgspec.structs.replace(
         _sealed(state, RequestState.FINISHED, record), resolution=resolution
     )
-    return over, (Seal(record), settled, Over())
+    return over, (*_seals(state, record), settled, Over())
 
 
 def _error(state: State, event: EngineError) -> _Move:
-    record = _record(
+    record = record_of(
         state,
         event.now,
         Outcome.FAILED,
         error=FailureReason.ENGINE_ERROR,
         detail=event.message,
     )
-    return _sealed(state, RequestState.FINISHED, record), (Seal(record), Over())
+    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
 
 
 def _error_while_cancelling(state: State, event: EngineError) -> _Move:
     # The upstream worker answers a cancellation that met a failing prefill with a plain error; the
     # client asked for the end and has it.
-    record = _record(
+    record = record_of(
         state,
         event.now,
         Outcome.CANCELLED,
@@ -316,41 +224,73 @@ def _error_while_cancelling(state: State, event: EngineError) -> _Move:
     over = msgspec.structs.replace(
         _sealed(state, RequestState.FINISHED, record), resolution=Resolution.COOPERATIVE
     )
-    settled = TellSettled(Resolution.COOPERATIVE, _cancel_ms(state, event.now))
-    return over, (Seal(record), settled, Over())
+    settled = TellSettled(Resolution.COOPERATIVE, cancel_ms(state, event.now))
+    return over, (*_seals(state, record), settled, Over())
 
 
 def _grace_missed(state: State, event: GraceMissed) -> _Move:
-    record = _record(state, event.now, Outcome.CANCELLED, answered_by=AnsweredBy.GRACE)
-    return _sealed(state, RequestState.HELD, record), (Seal(record),)
+    record = record_of(state, event.now, Outcome.CANCELLED, answered_by=event.by)
+    return _sealed(state, RequestState.HELD, record), _seals(state, record)
 
 
 def _lost(state: State, event: WorkerLost) -> _Move:
-    record = _record(state, event.now, Outcome.FAILED, error=event.error, detail=event.detail)
-    return _sealed(state, RequestState.HELD, record), (Seal(record),)
+    record = record_of(state, event.now, Outcome.FAILED, error=event.error, detail=event.detail)
+    return _sealed(state, RequestState.HELD, record), _seals(state, record)
+
+
+def _lost_without_output(state: State, event: WorkerLost) -> _Move:
+    if event.alone and state.charged_at is not None:
+        return _suspected(state, event)
+    if state.attempts_left == 0:
+        return _lost(state, event)
+    again = msgspec.structs.replace(
+        state,
+        kind=RequestState.QUEUED,
+        attempts_left=state.attempts_left - 1,
+        requeued_at=event.now,
+        charged_at=event.now if event.alone else state.charged_at,
+    )
+    charged = (Charge(),) if event.alone else ()
+    # The queue comes last: once there, the request may be given to another worker.
+    return again, (*charged, TellRetried(event.error), Requeue())
+
+
+def _suspected(state: State, event: WorkerLost) -> _Move:
+    record = record_of(
+        state,
+        event.now,
+        Outcome.FAILED,
+        error=event.error,
+        detail=(
+            f"{event.detail}; another worker had ended before, and each had nothing but this "
+            "request, which seems to be what ends them: change it before you send it again"
+        ),
+        suspect=True,
+    )
+    return _sealed(state, RequestState.HELD, record), (Charge(), *_seals(state, record))
 
 
 def _lost_while_cancelling(state: State, event: WorkerLost) -> _Move:
     # What was asked for, the end of this request, has happened, if without the worker's word.
-    record = _record(
+    record = record_of(
         state,
         event.now,
         Outcome.CANCELLED,
         answered_by=AnsweredBy.GRACE,
         detail=event.detail,
     )
-    return _sealed(state, RequestState.HELD, record), (Seal(record),)
+    return _sealed(state, RequestState.HELD, record), _seals(state, record)
 
 
 def _overflow(state: State, event: Overflowed) -> _Move:
-    record = _record(
+    record = record_of(
         state,
         event.now,
         Outcome.FAILED,
         error=FailureReason.SLOW_CONSUMER,
         detail="the client did not read the output in time; read faster or ask for less",
     )
-    return _sealed(state, RequestState.HELD, record), (AskWorker(), Seal(record))
+    return _sealed(state, RequestState.HELD, record), (AskWorker(), *_seals(state, record))
 
 
 def _overflow_while_cancelling(state: State, event: Overflowed) -> _Move:
@@ -359,12 +299,17 @@ def _overflow_while_cancelling(state: State, event: Overflowed) -> _Move:
 
 
 def _fail_queued(state: State, now: float, error: FailureReason, detail: str) -> _Move:
-    record = _record(state, now, Outcome.FAILED, error=error, detail=detail)
-    return _sealed(state, RequestState.FINISHED, record), (Withdraw(), Seal(record), Over())
+    record = record_of(state, now, Outcome.FAILED, error=error, detail=detail)
+    return _sealed(state, RequestState.FINISHED, record), (
+        Withdraw(),
+        *_seals(state, record),
+        Over(),
+    )
 
 
 def _expire(state: State, event: QueueExpired) -> _Move:
-    detail = "no worker became free in time; try again later"
+    first = "" if state.requeued_at is None else "its worker was lost, and "
+    detail = f"{first}no worker became free in time; try again later"
     return _fail_queued(state, event.now, FailureReason.QUEUE_TIMEOUT, detail)
 
 
@@ -376,7 +321,7 @@ def _settle_held(state: State, now: float, resolution: Resolution) -> _Move:
     over = msgspec.structs.replace(state, kind=RequestState.FINISHED)
     if state.cancel_at is None:
         return over, (Over(),)
-    settled = TellSettled(resolution, _cancel_ms(state, now))
+    settled = TellSettled(resolution, cancel_ms(state, now))
     return msgspec.structs.replace(over, resolution=resolution), (settled, Over())
 
 
@@ -384,33 +329,21 @@ def _release_held(state: State, event: Released) -> _Move:
     return _settle_held(state, event.now, event.resolution)
 
 
-def _late_done(state: State, event: Done) -> _Move:
+def _end_of_held(state: State, event: Done | EngineError) -> _Move:
+    # A detached worker was left to end by itself, so its ending is not late but waited for.
+    if state.record is not None and state.record.answered_by is AnsweredBy.DETACH:
+        return _settle_held(state, event.now, Resolution.DETACHED)
     over, effects = _settle_held(state, event.now, Resolution.COOPERATIVE)
-    return over, (TellLate("done"), *effects)
+    return over, (TellLate(_ending(event)), *effects)
 
 
-def _late_error(state: State, event: EngineError) -> _Move:
-    over, effects = _settle_held(state, event.now, Resolution.COOPERATIVE)
-    return over, (TellLate("error"), *effects)
+def _late_once_over(state: State, event: Done | EngineError) -> _Move:
+    return state, (TellLate(_ending(event)),)
 
 
-def _late_once_over(state: State, event: object) -> _Move:
-    return state, (TellLate("done" if isinstance(event, Done) else "error"),)
+def _ending(event: Done | EngineError) -> str:
+    return "done" if isinstance(event, Done) else "error"
 
-
-EVENTS: tuple[type, ...] = (
-    Assigned,
-    FirstOutput,
-    CancelAsked,
-    Done,
-    EngineError,
-    GraceMissed,
-    WorkerLost,
-    Released,
-    Overflowed,
-    QueueExpired,
-    PoolLost,
-)
 
 _RUNNING: dict[type, Cell] = {
     Assigned: illegal,
@@ -443,7 +376,11 @@ TABLE: Table[State, Effect] = Table(
             QueueExpired: _expire,
             PoolLost: _pool_lost,
         },
-        RequestState.DISPATCHED: {**_RUNNING, FirstOutput: _first_output},
+        RequestState.DISPATCHED: {
+            **_RUNNING,
+            FirstOutput: _first_output,
+            WorkerLost: _lost_without_output,
+        },
         RequestState.STREAMING: {**_RUNNING, FirstOutput: illegal},
         RequestState.CANCELLING: {
             Assigned: illegal,
@@ -462,8 +399,8 @@ TABLE: Table[State, Effect] = Table(
             Assigned: illegal,
             FirstOutput: ignored,
             CancelAsked: ignored,
-            Done: _late_done,
-            EngineError: _late_error,
+            Done: _end_of_held,
+            EngineError: _end_of_held,
             GraceMissed: ignored,
             WorkerLost: ignored,
             Released: _release_held,

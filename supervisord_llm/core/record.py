@@ -25,8 +25,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     cancel_raced: bool = False
     error: FailureReason | None = None
     detail: str | None = None
+    suspect: bool = False
+    """Two workers ended by themselves with nothing but this request on them."""
     usage: Usage | None = None
     queued_ms: float
+    """Until a slot first took it; what came after a worker was lost is not in it."""
     ttft_ms: float | None
     total_ms: float
     prefill_ms: float | None = None
@@ -35,4 +38,5 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def retryable(self) -> bool:
         """Whether the same request may well succeed if it is sent again."""
-        return self.error is not None and self.error is not FailureReason.ENGINE_ERROR
+        own_doing = self.suspect or self.error is FailureReason.ENGINE_ERROR
+        return self.error is not None and not own_doing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,6 +19,7 @@ from hypothesis.stateful import (
 from supervisord_llm.core import cancellation
 from supervisord_llm.core.cancellation import Kind, State, Terms, Timer
 from supervisord_llm.core.effects import Arm, Elapsed
+from supervisord_llm.core.words import AnsweredBy, QuarantineReason
 
 terms = st.builds(
     Terms,
@@ -173,6 +175,37 @@ def test_only_the_first_word_of_decoding_moves_the_deadline(
     for now in sorted(words):
         expected = (state, ())
         assert expected == cancellation.step(state, cancellation.Decoding(now))
+
+
+@given(
+    terms=terms.map(
+        lambda each: msgspec.structs.replace(
+            each, cancellable=False, on_uncancellable="detach", detach_timeout=20.0
+        )
+    ),
+    decoding=st.booleans(),
+    words=st.lists(
+        st.sampled_from([cancellation.FrameTaken, cancellation.PipeBroken, cancellation.Decoding])
+    ),
+    ends=st.sampled_from([cancellation.Terminal, cancellation.WorkerGone, None]),
+)
+def test_a_worker_that_is_left_alone_is_condemned_only_when_its_time_is_over(
+    terms: Terms, words: list[type], ends: type | None, *, decoding: bool
+) -> None:
+    """Nothing but its ending keeps it in service for longer, and nothing costs it its time."""
+    state, (answer, arm) = cancellation.begin(0.0, terms, decoding=decoding)
+    assert cancellation.Answer(AnsweredBy.DETACH) == answer
+    assert isinstance(arm, Arm)
+    for word in words:
+        assert (state, ()) == cancellation.step(state, word(1.0))
+    if ends is not None:
+        state, effects = cancellation.step(state, ends(2.0))
+        assert (Kind.OVER, ()) == (state.kind, effects)
+    state, effects = cancellation.step(state, Elapsed(arm.timer, arm.armed_in, arm.at))
+    assert Kind.OVER == state.kind
+    condemned = (cancellation.Condemn(QuarantineReason.UNCANCELLABLE),)
+    assert (condemned if ends is None else ()) == effects
+    assert 20.0 == arm.at
 
 
 @given(terms=terms, before=st.floats(0.001, 5.0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
 import pytest
 
 from supervisord_llm.core import cancellation
@@ -9,6 +12,7 @@ from supervisord_llm.core.cancellation import (
     Answer,
     Condemn,
     Decoding,
+    Fate,
     FrameTaken,
     Kind,
     PipeBroken,
@@ -21,7 +25,7 @@ from supervisord_llm.core.cancellation import (
     WriteFrame,
 )
 from supervisord_llm.core.effects import Arm, Elapsed
-from supervisord_llm.core.words import QuarantineReason
+from supervisord_llm.core.words import AnsweredBy, QuarantineReason
 from tests.core.golden import Expected, Sample, differences, goes, ignores, stays, unexamined
 
 ASKED_AT, NOW = 100.0, 101.5
@@ -39,9 +43,18 @@ STUBBORN = Terms(
     interruptible_prefill=False,
     resend_every=0.25,
 )
+ALONE = Terms(
+    cooperative_grace=2.0,
+    prefill_grace=10.0,
+    cancellable=False,
+    interruptible_prefill=False,
+    on_uncancellable="detach",
+    detach_timeout=60.0,
+)
 TAKEN, BROKEN, DECODING = FrameTaken(NOW), PipeBroken(NOW), Decoding(NOW)
 TERMINAL, GONE = Terminal(NOW), WorkerGone(NOW)
 MISSED = Condemn(QuarantineReason.CANCEL_GRACE_MISSED)
+UNCANCELLABLE = Condemn(QuarantineReason.UNCANCELLABLE)
 PIPE = Condemn(QuarantineReason.CONTROL_PIPE_BROKEN)
 ENDS = goes(Kind.OVER)
 DELIVERED = stays(TellDelivered(1.5), delivered=True)
@@ -168,6 +181,26 @@ SAMPLES = [
     ),
     *(
         Sample(
+            "detached",
+            state(Kind.DETACHED, terms=ALONE, hold_at=160.0, patient=patient),
+            {
+                TERMINAL: ENDS,
+                GONE: ENDS,
+                elapsed(Timer.DETACH, Kind.DETACHED, 160.0): goes(Kind.OVER, UNCANCELLABLE),
+                **ignores(TAKEN, BROKEN, DECODING),
+                **ignores(
+                    *(
+                        elapsed(timer, kind, 160.0)
+                        for timer in (Timer.RESEND, Timer.ANSWER, Timer.HOLD)
+                        for kind in Kind
+                    )
+                ),
+            },
+        )
+        for patient in (False, True)
+    ),
+    *(
+        Sample(
             "over",
             state(Kind.OVER, terms=STUBBORN, hold_at=hold_at, patient=True, delivered=delivered),
             ignores(
@@ -253,3 +286,58 @@ def test_a_worker_that_cannot_be_cancelled_is_condemned_at_once(*, decoding: boo
         (Answer(), Condemn(QuarantineReason.UNCANCELLABLE)),
     )
     assert expected == cancellation.begin(100.0, terms, decoding=decoding)
+
+
+@pytest.mark.parametrize("decoding", [False, True])
+def test_a_worker_that_cannot_be_cancelled_may_be_left_to_end_by_itself(*, decoding: bool) -> None:
+    """Its client is answered at once all the same, and its time is bounded."""
+    expected = (
+        State(kind=Kind.DETACHED, terms=ALONE, asked_at=100.0, hold_at=160.0),
+        (Answer(AnsweredBy.DETACH), Arm(Timer.DETACH, 160.0, Kind.DETACHED)),
+    )
+    assert expected == cancellation.begin(100.0, ALONE, decoding=decoding)
+
+
+def test_a_worker_that_can_be_cancelled_is_never_left_alone() -> None:
+    """What to do with one that cannot be is no matter for it."""
+    terms = msgspec.structs.replace(ALONE, cancellable=True)
+    state, effects = cancellation.begin(100.0, terms, decoding=True)
+    assert Kind.ASKED == state.kind
+    assert WriteFrame() == effects[0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reload_seconds", "remaining_seconds", "expected"),
+    [
+        ("terminate", 100.0, 1.0, "terminate"),
+        ("terminate", None, None, "terminate"),
+        ("detach", 1.0, 100.0, "detach"),
+        ("detach", None, None, "detach"),
+        ("auto", 5.0, 5.1, "terminate"),
+        ("auto", 5.0, 5.0, "detach"),
+        ("auto", 5.0, 4.9, "detach"),
+        ("auto", None, 100.0, "detach"),
+        ("auto", 5.0, None, "detach"),
+    ],
+)
+def test_a_loaded_model_is_given_up_only_where_that_is_known_to_be_faster(
+    wanted: Fate | Literal["auto"],
+    reload_seconds: float | None,
+    remaining_seconds: float | None,
+    expected: Fate,
+) -> None:
+    """A clear word in the configuration is followed; a guess is made only on observed figures."""
+    assert expected == cancellation.choose(
+        wanted, reload_seconds=reload_seconds, remaining_seconds=remaining_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens_left", "seconds_per_token", "expected"),
+    [(200, 0.05, 10.0), (0, 0.05, 0.0), (-1, 0.05, 0.0), (None, 0.05, None), (200, None, None)],
+)
+def test_what_a_generation_would_still_take_is_told_only_if_both_figures_are_known(
+    tokens_left: int | None, seconds_per_token: float | None, expected: float | None
+) -> None:
+    """A worker may have written one token more than it was asked for; that takes no time back."""
+    assert expected == cancellation.remaining(tokens_left, seconds_per_token)

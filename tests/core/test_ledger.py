@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -38,6 +39,16 @@ class Request(RuleBasedStateMachine):
         self.now = 100.0
         self.state = ledger.State(accepted_at=self.now)
         self.told: list[ledger.Effect] = []
+        self.spoke_in: set[int] = set()
+        """The attempts whose output the client was given."""
+        self.lone_ends = 0
+        """Workers that ended by themselves with nothing but this request, before its output."""
+
+    @initialize(attempts=st.integers(1, 3))
+    def is_accepted(self, attempts: int) -> None:
+        """It may have so many workers."""
+        self.attempts = attempts
+        self.state = ledger.State(accepted_at=self.now, attempts_left=attempts - 1)
 
     def happens(self, event: object) -> None:
         """Show the ledger an event; what it calls impossible must leave no trace."""
@@ -52,6 +63,7 @@ class Request(RuleBasedStateMachine):
             "cancel_at",
             "resolution",
             "assigned_at",
+            "charged_at",
             "first_at",
         ):
             before = getattr(self.state, field)
@@ -72,7 +84,12 @@ class Request(RuleBasedStateMachine):
     @rule()
     def speaks(self) -> None:
         """Its worker produces output."""
+        before = len(self.told)
         self.happens(ledger.FirstOutput(self.now))
+        if any(isinstance(effect, ledger.TellFirstOutput) for effect in self.told[before:]):
+            self.spoke_in.add(self.state.attempt)
+        elif self.state.kind is RequestState.STREAMING:
+            assert {self.state.attempt} == self.spoke_in
 
     @rule(by=st.sampled_from(CancelledBy))
     def is_cancelled(self, by: CancelledBy) -> None:
@@ -90,15 +107,20 @@ class Request(RuleBasedStateMachine):
         """Its worker says that it cannot be served."""
         self.happens(ledger.EngineError(self.now, "decode failed"))
 
-    @rule()
-    def misses_its_grace(self) -> None:
-        """Its worker does not react."""
-        self.happens(ledger.GraceMissed(self.now))
+    @rule(by=st.sampled_from([AnsweredBy.GRACE, AnsweredBy.DETACH]))
+    def misses_its_grace(self, by: AnsweredBy) -> None:
+        """Its worker does not react, or cannot be asked."""
+        self.happens(ledger.GraceMissed(self.now, by))
 
-    @rule(error=st.sampled_from(FailureReason))
-    def loses_its_worker(self, error: FailureReason) -> None:
+    @rule(error=st.sampled_from(FailureReason), alone=st.booleans())
+    def loses_its_worker(self, error: FailureReason, *, alone: bool) -> None:
         """Its worker is condemned or exits."""
-        self.happens(ledger.WorkerLost(self.now, error, "gone"))
+        before = self.state
+        if alone and before.kind is RequestState.DISPATCHED:
+            self.lone_ends += 1
+        self.happens(ledger.WorkerLost(self.now, error, "gone", alone))
+        if before.kind is RequestState.DISPATCHED and self.state.kind is RequestState.QUEUED:
+            assert before.attempt < self.attempts
 
     @rule(resolution=st.sampled_from(Resolution))
     def is_released(self, resolution: Resolution) -> None:
@@ -153,11 +175,47 @@ class Request(RuleBasedStateMachine):
 
     @invariant()
     def leaves_the_queue_once(self) -> None:
-        """A request is withdrawn only if no worker ever had it."""
-        withdrawn = any(isinstance(effect, ledger.Withdraw) for effect in self.told)
-        assert withdrawn == (
-            self.state.assigned_at is None and self.state.kind is RequestState.FINISHED
-        )
+        """It enters the queue once more than it left it for a worker; it is withdrawn once at most.
+
+        So it ends in the queue only if no worker has it.
+        """
+        counts = Counter(type(effect) for effect in self.told)
+        stays = 1 + counts[ledger.Requeue] - self.state.attempt
+        waits = self.state.kind is RequestState.QUEUED
+        assert (1 if waits else counts[ledger.Withdraw]) == stays
+
+    @invariant()
+    def has_no_more_workers_than_it_may(self) -> None:
+        """Attempts are counted, and each one after the first is told."""
+        counts = Counter(type(effect) for effect in self.told)
+        assert counts[ledger.Requeue] == counts[ledger.TellRetried]
+        assert self.state.attempt + self.state.attempts_left <= self.attempts
+
+    @invariant()
+    def has_output_of_one_attempt_only(self) -> None:
+        """What a client was given is never continued by another worker."""
+        assert len(self.spoke_in) <= 1
+        if self.spoke_in:
+            assert {self.state.attempt} == self.spoke_in
+            assert self.state.kind not in (RequestState.QUEUED, RequestState.DISPATCHED)
+
+    @invariant()
+    def answers_for_each_worker_s_end_once(self) -> None:
+        """A charge is given back with the record, or the request is suspect and keeps both."""
+        charges = sum(isinstance(effect, ledger.Charge) for effect in self.told)
+        acquittals = [effect.at for effect in self.told if isinstance(effect, ledger.Acquit)]
+        record = self.state.record
+        suspect = record is not None and record.suspect
+        if record is None:
+            assert acquittals == []
+            assert (1 if charges else 0) == charges == (self.state.charged_at is not None)
+        elif suspect:
+            assert (2, []) == (charges, acquittals)
+            assert self.lone_ends == 2
+            assert not record.retryable
+        else:
+            assert [self.state.charged_at] * charges == acquittals
+            assert charges <= 1
 
     @invariant()
     def has_a_record_without_contradictions(self) -> None:
@@ -170,9 +228,10 @@ class Request(RuleBasedStateMachine):
         cancelled = record.outcome is Outcome.CANCELLED
         for fact in (record.cancelled_by, record.answered_by, record.cancel_elapsed_ms):
             assert cancelled == (fact is not None)
-        assert (record.answered_by is AnsweredBy.QUEUE) == (
-            cancelled and self.state.assigned_at is None
-        )
+        withdrawn = any(isinstance(effect, ledger.Withdraw) for effect in self.told)
+        assert (record.answered_by is AnsweredBy.QUEUE) == (cancelled and withdrawn)
+        assert (self.state.resolution is Resolution.QUEUED) >= (cancelled and withdrawn)
+        assert record.suspect <= (record.outcome is Outcome.FAILED)
         raced = record.outcome is Outcome.COMPLETED and self.state.cancel_at is not None
         assert raced == record.cancel_raced
         assert 0.0 <= record.queued_ms <= record.total_ms

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -12,37 +10,27 @@ from supervisord_llm.core.ledger import (
     AskWorker,
     Assigned,
     CancelAsked,
-    Done,
-    EngineError,
+    Charge,
     FirstOutput,
     GraceMissed,
     Over,
-    Overflowed,
-    PoolLost,
-    QueueExpired,
-    Released,
-    Seal,
+    Requeue,
     State,
     TellCancel,
     TellFirstOutput,
     TellLate,
     TellSettled,
-    Withdraw,
-    WorkerLost,
 )
 from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import (
     AnsweredBy,
     CancelledBy,
     FailureReason,
-    FinishReason,
     Outcome,
     RequestState,
     Resolution,
-    Usage,
 )
 from tests.core.golden import (
-    Expected,
     Sample,
     cannot,
     differences,
@@ -51,218 +39,144 @@ from tests.core.golden import (
     stays,
     unexamined,
 )
-
-ACCEPTED, ASSIGNED, FIRST, CANCELLED, NOW = 100.0, 100.25, 100.5, 101.0, 102.0
-USAGE = Usage(prompt_tokens=7, reused_tokens=3, generated_tokens=11)
-DONE = Done(
-    now=NOW,
-    cancelled=False,
-    finish_reason=FinishReason.LENGTH,
-    usage=USAGE,
-    prefill_ms=40.0,
-    decode_ms=800.0,
+from tests.core.ledger_rows import (
+    ACCEPTED,
+    ACQUITTED,
+    ASKED,
+    ASSIGN,
+    CHARGED,
+    DETACH_RECORD,
+    DONE,
+    DONE_CANCELLED,
+    ENGINE,
+    FAILED_RECORD,
+    FIRST_OUTPUT,
+    GRACE_RECORD,
+    HEARD_AND_IGNORED_ONCE_SEALED,
+    LATER_LOSSES,
+    LOST,
+    LOST_ALONE,
+    LOST_BEFORE,
+    MISSED,
+    NO_SECOND,
+    NOW,
+    OUTPUT,
+    QUEUED_RECORD,
+    RELEASED,
+    RETRIED,
+    SETTLES_DETACHED,
+    SILENT_RECORD,
+    SPEAKING_RECORD,
+    SPOKE,
+    SUSPECT_RECORD,
+    cancelling_answers,
+    held,
+    running_answers,
+    state,
+    streaming_answers,
+    waiting_answers,
 )
-DONE_CANCELLED = msgspec.structs.replace(DONE, cancelled=True)
-ASSIGN, OUTPUT = Assigned(NOW), FirstOutput(NOW)
-CANCEL, CANCEL_AGAIN = CancelAsked(NOW, CancelledBy.CLIENT), CancelAsked(NOW, CancelledBy.API)
-ENGINE = EngineError(NOW, "decode failed")
-MISSED = GraceMissed(NOW)
-LOST = WorkerLost(NOW, FailureReason.WORKER_EXITED, "the worker ended: exit:3")
-RELEASED = Released(NOW, Resolution.KILLED)
-OVERFLOW, EXPIRED = Overflowed(NOW), QueueExpired(NOW)
-POOL_LOST = PoolLost(NOW, "smollm.0 parked")
-
-COUNTED: dict[str, Any] = {"usage": USAGE, "prefill_ms": 40.0, "decode_ms": 800.0}
-QUEUED_RECORD: dict[str, Any] = {"queued_ms": 2000.0, "ttft_ms": None, "total_ms": 2000.0}
-SILENT_RECORD: dict[str, Any] = {"queued_ms": 250.0, "ttft_ms": None, "total_ms": 2000.0}
-SPEAKING_RECORD: dict[str, Any] = {"queued_ms": 250.0, "ttft_ms": 500.0, "total_ms": 2000.0}
-
-
-def finishes(record: Record, *, first: tuple[object, ...] = ()) -> Expected:
-    """Sealed and over in one move."""
-    return goes(RequestState.FINISHED, *first, Seal(record), Over(), record=record)
-
-
-def running_answers(times: dict[str, Any]) -> dict[object, Expected]:
-    """What a request that is on a worker answers, whether there has been output or not."""
-    lost = Record(
-        outcome=Outcome.FAILED,
-        error=FailureReason.WORKER_EXITED,
-        detail="the worker ended: exit:3",
-        **times,
-    )
-    slow = Record(
-        outcome=Outcome.FAILED,
-        error=FailureReason.SLOW_CONSUMER,
-        detail="the client did not read the output in time; read faster or ask for less",
-        **times,
-    )
-    return {
-        CANCEL: goes(
-            RequestState.CANCELLING,
-            TellCancel(CancelledBy.CLIENT),
-            AskWorker(),
-            cancelled_by=CancelledBy.CLIENT,
-            cancel_at=NOW,
-        ),
-        DONE: finishes(
-            Record(outcome=Outcome.COMPLETED, finish_reason=FinishReason.LENGTH, **COUNTED, **times)
-        ),
-        DONE_CANCELLED: finishes(
-            Record(
-                outcome=Outcome.FAILED,
-                error=FailureReason.PROTOCOL_ERROR,
-                detail=(
-                    "the worker says that the request was cancelled, but nobody asked for that"
-                ),
-                **COUNTED,
-                **times,
-            )
-        ),
-        ENGINE: finishes(
-            Record(
-                outcome=Outcome.FAILED,
-                error=FailureReason.ENGINE_ERROR,
-                detail="decode failed",
-                **times,
-            )
-        ),
-        LOST: goes(RequestState.HELD, Seal(lost), record=lost),
-        OVERFLOW: goes(RequestState.HELD, AskWorker(), Seal(slow), record=slow),
-        **ignores(EXPIRED, POOL_LOST),
-        **cannot(ASSIGN, MISSED, RELEASED),
-    }
-
-
-def cancelled(
-    answered_by: AnsweredBy,
-    times: dict[str, Any],
-    *,
-    elapsed_ms: float = 1000.0,
-    detail: str | None = None,
-    counted: dict[str, Any] | None = None,
-) -> Record:
-    """The record of a request that a client cancelled."""
-    return Record(
-        outcome=Outcome.CANCELLED,
-        cancelled_by=CancelledBy.CLIENT,
-        answered_by=answered_by,
-        cancel_elapsed_ms=elapsed_ms,
-        detail=detail,
-        **(counted or {}),
-        **times,
-    )
-
-
-def settles(record: Record, resolution: Resolution) -> Expected:
-    """Sealed, settled and over in one move."""
-    return goes(
-        RequestState.FINISHED,
-        Seal(record),
-        TellSettled(resolution, 1000.0),
-        Over(),
-        record=record,
-        resolution=resolution,
-    )
-
-
-def cancelling_answers(times: dict[str, Any]) -> dict[object, Expected]:
-    """What a request that is being cancelled answers, except to its first output."""
-    missed = cancelled(AnsweredBy.GRACE, times)
-    lost = cancelled(AnsweredBy.GRACE, times, detail="the worker ended: exit:3")
-    raced = Record(
-        outcome=Outcome.COMPLETED,
-        finish_reason=FinishReason.LENGTH,
-        cancel_raced=True,
-        **COUNTED,
-        **times,
-    )
-    return {
-        DONE: settles(raced, Resolution.RACED),
-        DONE_CANCELLED: settles(
-            cancelled(AnsweredBy.WORKER, times, counted=COUNTED), Resolution.COOPERATIVE
-        ),
-        ENGINE: settles(
-            cancelled(AnsweredBy.WORKER, times, detail="decode failed"), Resolution.COOPERATIVE
-        ),
-        MISSED: goes(RequestState.HELD, Seal(missed), record=missed),
-        LOST: goes(RequestState.HELD, Seal(lost), record=lost),
-        OVERFLOW: goes(RequestState.HELD, Seal(missed), record=missed),
-        **ignores(CANCEL_AGAIN, EXPIRED, POOL_LOST),
-        **cannot(ASSIGN, RELEASED),
-    }
-
-
-def state(kind: RequestState, **facts: object) -> State:
-    """A request that was assigned to a slot, with these facts besides."""
-    plain = State(kind=kind, accepted_at=ACCEPTED, assigned_at=ASSIGNED)
-    return msgspec.structs.replace(plain, **facts)
-
-
-WITHDRAWN = msgspec.structs.replace(
-    cancelled(AnsweredBy.QUEUE, QUEUED_RECORD, elapsed_ms=0.0), cancelled_by=CancelledBy.CLIENT
-)
-EXPIRED_RECORD = Record(
-    outcome=Outcome.FAILED,
-    error=FailureReason.QUEUE_TIMEOUT,
-    detail="no worker became free in time; try again later",
-    **QUEUED_RECORD,
-)
-POOL_RECORD = Record(
-    outcome=Outcome.FAILED,
-    error=FailureReason.POOL_UNAVAILABLE,
-    detail="smollm.0 parked",
-    **QUEUED_RECORD,
-)
-ASKED = {"cancelled_by": CancelledBy.CLIENT, "cancel_at": CANCELLED}
-FAILED_RECORD = Record(
-    outcome=Outcome.FAILED, error=FailureReason.WORKER_EXITED, detail="gone", **SPEAKING_RECORD
-)
-GRACE_RECORD = cancelled(AnsweredBy.GRACE, SPEAKING_RECORD)
-SPOKE = {"first_at": FIRST}
-HEARD_AND_IGNORED_ONCE_SEALED = ignores(CANCEL, MISSED, LOST, OVERFLOW, EXPIRED, POOL_LOST)
 
 SAMPLES = [
     Sample(
         "queued",
         State(accepted_at=ACCEPTED),
-        {
-            ASSIGN: goes(RequestState.DISPATCHED, assigned_at=NOW),
-            CANCEL: goes(
-                RequestState.FINISHED,
-                Withdraw(),
-                TellCancel(CancelledBy.CLIENT),
-                Seal(WITHDRAWN),
-                TellSettled(Resolution.QUEUED, 0.0),
-                Over(),
-                cancelled_by=CancelledBy.CLIENT,
-                cancel_at=NOW,
-                record=WITHDRAWN,
-                resolution=Resolution.QUEUED,
-            ),
-            EXPIRED: finishes(EXPIRED_RECORD, first=(Withdraw(),)),
-            POOL_LOST: finishes(POOL_RECORD, first=(Withdraw(),)),
-            **cannot(OUTPUT, DONE, DONE_CANCELLED, ENGINE, MISSED, LOST, RELEASED, OVERFLOW),
-        },
+        waiting_answers(
+            QUEUED_RECORD,
+            "no worker became free in time; try again later",
+            attempt=1,
+            assigned_at=NOW,
+        ),
+    ),
+    Sample(
+        "queued again",
+        state(RequestState.QUEUED, requeued_at=LOST_BEFORE),
+        waiting_answers(SILENT_RECORD, NO_SECOND, attempt=2),
+    ),
+    Sample(
+        "queued again, the end of its worker charged to it",
+        state(RequestState.QUEUED, requeued_at=LOST_BEFORE, charged_at=LOST_BEFORE),
+        waiting_answers(SILENT_RECORD, NO_SECOND, ACQUITTED, attempt=2),
     ),
     Sample(
         "dispatched",
         state(RequestState.DISPATCHED),
         {
             **running_answers(SILENT_RECORD),
-            OUTPUT: goes(RequestState.STREAMING, TellFirstOutput(2000.0), first_at=NOW),
+            **FIRST_OUTPUT,
+            LOST_ALONE: held(
+                msgspec.structs.replace(FAILED_RECORD, detail=LOST.detail, **SILENT_RECORD)
+            ),
         },
     ),
     Sample(
-        "streaming",
-        state(RequestState.STREAMING, **SPOKE),
-        {**running_answers(SPEAKING_RECORD), **cannot(OUTPUT)},
+        "dispatched, with attempts left",
+        state(RequestState.DISPATCHED, attempts_left=2),
+        {
+            **running_answers(SILENT_RECORD, attempts_left=True),
+            **FIRST_OUTPUT,
+            LOST: goes(RequestState.QUEUED, RETRIED, Requeue(), attempts_left=1, requeued_at=NOW),
+            LOST_ALONE: goes(
+                RequestState.QUEUED,
+                Charge(),
+                RETRIED,
+                Requeue(),
+                attempts_left=1,
+                requeued_at=NOW,
+                charged_at=NOW,
+            ),
+        },
+    ),
+    Sample(
+        "dispatched again, the end of its first worker charged to it",
+        state(RequestState.DISPATCHED, **CHARGED),
+        {
+            **running_answers(SILENT_RECORD, ACQUITTED),
+            **FIRST_OUTPUT,
+            LOST_ALONE: held(SUSPECT_RECORD, first=(Charge(),)),
+        },
+    ),
+    Sample(
+        "dispatched again, with attempts left, the end of its first worker charged to it",
+        state(RequestState.DISPATCHED, attempts_left=1, **CHARGED),
+        {
+            **running_answers(SILENT_RECORD, ACQUITTED, attempts_left=True),
+            **FIRST_OUTPUT,
+            LOST: goes(RequestState.QUEUED, RETRIED, Requeue(), attempts_left=0, requeued_at=NOW),
+            LOST_ALONE: held(SUSPECT_RECORD, first=(Charge(),)),
+        },
+    ),
+    *(
+        Sample(
+            f"streaming, with {attempts_left} attempts left",
+            state(RequestState.STREAMING, attempts_left=attempts_left, **SPOKE),
+            streaming_answers(),
+        )
+        for attempts_left in (0, 1)
+    ),
+    Sample(
+        "streaming, the end of its first worker charged to it",
+        state(RequestState.STREAMING, attempts_left=1, **SPOKE, **CHARGED),
+        streaming_answers(ACQUITTED),
     ),
     Sample(
         "cancelling, no output yet",
         state(RequestState.CANCELLING, **ASKED),
         {
             **cancelling_answers(SILENT_RECORD),
+            OUTPUT: stays(TellFirstOutput(2000.0), first_at=NOW),
+        },
+    ),
+    Sample(
+        "cancelling, no output yet, with attempts left",
+        state(RequestState.CANCELLING, attempts_left=1, **ASKED),
+        cancelling_answers(SILENT_RECORD),
+    ),
+    Sample(
+        "cancelling, the end of its first worker charged to it",
+        state(RequestState.CANCELLING, attempts_left=1, **ASKED, **CHARGED),
+        {
+            **cancelling_answers(SILENT_RECORD, ACQUITTED),
             OUTPUT: stays(TellFirstOutput(2000.0), first_at=NOW),
         },
     ),
@@ -308,6 +222,22 @@ SAMPLES = [
         },
     ),
     Sample(
+        "held by a worker that was left alone",
+        state(RequestState.HELD, **SPOKE, **ASKED, record=DETACH_RECORD),
+        {
+            **dict.fromkeys((DONE, DONE_CANCELLED, ENGINE), SETTLES_DETACHED),
+            RELEASED: goes(
+                RequestState.FINISHED,
+                TellSettled(Resolution.KILLED, 1000.0),
+                Over(),
+                resolution=Resolution.KILLED,
+            ),
+            **HEARD_AND_IGNORED_ONCE_SEALED,
+            **ignores(OUTPUT),
+            **cannot(ASSIGN),
+        },
+    ),
+    Sample(
         "held after a failure",
         state(RequestState.HELD, **SPOKE, record=FAILED_RECORD),
         {
@@ -324,6 +254,11 @@ SAMPLES = [
         "held before there was any output",
         state(RequestState.HELD, **ASKED, record=GRACE_RECORD),
         ignores(OUTPUT),
+    ),
+    Sample(
+        "held as a suspect",
+        state(RequestState.HELD, attempts_left=1, **CHARGED, record=SUSPECT_RECORD),
+        {RELEASED: goes(RequestState.FINISHED, Over()), **LATER_LOSSES},
     ),
     *(
         Sample(
@@ -374,6 +309,31 @@ def test_only_what_was_not_the_request_s_own_doing_is_worth_a_retry(
     outcome = Outcome.COMPLETED if error is None else Outcome.FAILED
     record = Record(outcome=outcome, error=error, **SPEAKING_RECORD)
     assert retryable == record.retryable
+
+
+def test_a_suspect_is_not_worth_a_retry_though_its_worker_s_end_would_be() -> None:
+    """Whoever sends it again as it is ends two more workers."""
+    assert FAILED_RECORD.retryable
+    assert not SUSPECT_RECORD.retryable
+
+
+@pytest.mark.parametrize("by", CancelledBy)
+@pytest.mark.parametrize("kind", [RequestState.QUEUED, RequestState.DISPATCHED])
+def test_whoever_asks_for_the_end_gets_it_in_the_same_way(
+    by: CancelledBy, kind: RequestState
+) -> None:
+    """A deadline is a cancellation like another, on a worker and in the queue."""
+    asked, effects = ledger.step(state(kind, first_at=None), CancelAsked(NOW, by))
+    if kind is RequestState.DISPATCHED:
+        assert (TellCancel(by), AskWorker()) == effects
+        asked, _ = ledger.step(asked, MISSED)
+    answered_by = AnsweredBy.QUEUE if kind is RequestState.QUEUED else AnsweredBy.GRACE
+    assert asked.record is not None
+    assert (Outcome.CANCELLED, by, answered_by) == (
+        asked.record.outcome,
+        asked.record.cancelled_by,
+        asked.record.answered_by,
+    )
 
 
 def test_durations_are_milliseconds_to_the_microsecond() -> None:

@@ -79,9 +79,9 @@ def test_a_table_with_a_cell_too_many_cannot_be_built() -> None:
     ("table", "cells"),
     [
         (ledger.TABLE, 66),
-        (cancellation.TABLE, 18),
+        (cancellation.TABLE, 24),
         (escalation.TABLE, 35),
-        (slot.TABLE, 99),
+        (slot.TABLE, 117),
     ],
 )
 def test_every_machine_answers_every_event_in_every_state(
