@@ -25,6 +25,7 @@ def test_generations_of_a_slot_are_ordered_by_number() -> None:
         (ExitCause(ExitKind.SIGNAL, 9, "SIGKILL"), "signal:SIGKILL"),
         (ExitCause(ExitKind.SIGNAL, 40), "signal:40"),
         (ExitCause(ExitKind.CORE_DUMPED, 6, "SIGABRT"), "core_dumped:SIGABRT"),
+        (ExitCause(ExitKind.OOM_KILLED, 9, "SIGKILL"), "oom_killed"),
     ],
 )
 def test_an_exit_cause_is_written_as_kind_and_value(cause: ExitCause, expected: str) -> None:
