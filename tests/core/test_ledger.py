@@ -238,9 +238,9 @@ class Request(RuleBasedStateMachine):
         assert record.ttft_ms is None or record.queued_ms <= record.ttft_ms <= record.total_ms
 
     def teardown(self) -> None:
-        """However a request got where it is, its worker's end is its end."""
-        self.happens(ledger.PoolLost(self.now, "stopping"))
+        """However a request got where it is, the end of its worker and its pool is its end."""
         self.happens(ledger.WorkerLost(self.now, FailureReason.WORKER_EXITED, "gone"))
+        self.happens(ledger.PoolLost(self.now, "stopping"))
         self.happens(ledger.Released(self.now, Resolution.KILLED))
         assert RequestState.FINISHED == self.state.kind
         self.is_answered_once()
