@@ -15,10 +15,11 @@ from supervisord_llm.host.peers import Peer
 
 
 class Command:
-    """One command while it is carried out; ``result`` is what the event will say."""
+    """One command while it is carried out: what the event will say of it."""
 
     def __init__(self) -> None:
         self.result = "done"
+        self.detail: str | None = None
 
 
 @contextmanager
@@ -44,6 +45,7 @@ def command(front: Front, request: Request, verb: str, target: str) -> Iterator[
                 verb=verb,
                 target=target[:200],
                 outcome=asked.result,
+                detail=asked.detail,
                 uid=peer.uid,
                 gid=peer.gid,
                 pid=peer.pid,

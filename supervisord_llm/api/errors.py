@@ -31,6 +31,10 @@ class MethodNotAllowed(ClientError):
         self.allow = allow
 
 
+class InvalidConfig(ClientError):
+    """The configuration file has problems, so the daemon stays with what it has."""
+
+
 class ClientGone(Exception):
     """The client closed, or half-closed, its connection: nobody is left to answer."""
 
@@ -48,6 +52,7 @@ _CLIENT_ERRORS: dict[type[ClientError], tuple[int, str]] = {
     InvalidRequest: (400, "invalid_request"),
     UnknownModel: (404, "unknown_model"),
     NotFound: (404, "not_found"),
+    InvalidConfig: (400, "invalid_config"),
     MethodNotAllowed: (405, "method_not_allowed"),
     BodyTimeout: (408, "request_timeout"),
     BodyTooLarge: (413, "body_too_large"),

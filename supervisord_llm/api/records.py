@@ -36,7 +36,10 @@ def failure(record: Record) -> Failure | None:
     if record.error is None:
         return None
     return Failure(
-        code=record.error, message=record.detail or str(record.error), retryable=record.retryable
+        code=record.error,
+        message=record.detail or str(record.error),
+        retryable=record.retryable,
+        suspect=record.suspect,
     )
 
 

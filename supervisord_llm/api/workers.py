@@ -97,7 +97,15 @@ def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
         last_exit=None if slot.last_exit is None else _last_exit(clock, slot.last_exit),
         memory=None
         if usage is None
-        else Memory(rss=usage.rss, pss=usage.pss, anonymous=usage.anonymous, swap=usage.swap),
+        else Memory(
+            rss=usage.rss,
+            pss=usage.pss,
+            anonymous=usage.anonymous,
+            swap=usage.swap,
+            gpu=usage.gpu,
+            held=usage.held,
+            processes=usage.processes,
+        ),
         cpu_seconds=None if usage is None else usage.cpu_seconds,
     )
 

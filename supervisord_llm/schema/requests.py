@@ -17,7 +17,7 @@ from supervisord_llm.core.words import (
 )
 from supervisord_llm.schema.base import INT32_MAX, INT64_MAX, Request
 
-SessionId = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern="^[!-~]+$")]
+SessionId = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[!-~]+\Z")]
 """A session's name: printable ASCII without spaces, as upstream has it."""
 
 PRIORITY_MIN = -10

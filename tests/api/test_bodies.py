@@ -16,7 +16,7 @@ decoder = msgspec.json.Decoder(GenerateRequest)
         (b"{}", "pool"),
         (b'{"pool": 1}', "pool"),
         (b'{"pool": "a", "prompt": ""}', "prompt"),
-        (b'{"pool": "a", "priority": 1}', "priority"),
+        (b'{"pool": "a", "urgency": 1}', "urgency"),
         (b'{"pool": "a", "max_new_tokens": 0}', "max_new_tokens"),
         (b'{"pool": "a", "max_new_tokens": 2147483648}', "max_new_tokens"),
         (b'{"pool": "a", "max_new_tokens": 1.5}', "max_new_tokens"),

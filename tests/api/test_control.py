@@ -81,14 +81,17 @@ async def test_a_worker_shows_what_its_slot_knows(door: Door) -> None:
     slot.state, slot.pid, slot.dialect = SlotState.BACKOFF, None, None
     slot.next_start_at = door.daemon.clock.now() + 60
     slot.last_exit = last_exit(door)
-    slot.usage = SimpleNamespace(rss=10, pss=9, anonymous=8, swap=0, cpu_seconds=1.5)
+    slot.usage = SimpleNamespace(
+        rss=10, pss=9, anonymous=8, swap=0, gpu=7, held=6, processes=2, cpu_seconds=1.5
+    )
     worker = await get(door, "/api/v1/workers/smollm.0")
     assert ("smollm.0", "smollm", "backoff", None, None) == tuple(
         worker[key] for key in ("slot", "pool", "state", "pid", "dialect")
     )
     assert 0 < worker["next_start_in_ms"] <= 60_000
     assert ("exit:3", ["bad"]) == (worker["last_exit"]["exit"], worker["last_exit"]["last_lines"])
-    assert {"rss": 10, "pss": 9, "anonymous": 8, "swap": 0} == worker["memory"]
+    memory = {"rss": 10, "pss": 9, "anonymous": 8, "swap": 0, "gpu": 7, "held": 6, "processes": 2}
+    assert memory == worker["memory"]
     assert worker["since"].endswith("Z")
     both = (await get(door, "/api/v1/workers"))["workers"]
     assert ["smollm.0", "smollm.1"] == [each["slot"] for each in both]

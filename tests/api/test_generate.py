@@ -162,10 +162,10 @@ async def test_messages_without_a_template_are_refused(
         ({"pool": "smollm"}, 400, "invalid_request", "prompt"),
         ({**MESSAGES, "prompt": "x"}, 400, "invalid_request", "messages"),
         (
-            {"pool": "smollm", "prompt": "x", "session_id": "s"},
+            {"pool": "smollm", "prompt": "x", "urgency": 1},
             400,
             "invalid_request",
-            "session_id",
+            "urgency",
         ),
     ],
 )
