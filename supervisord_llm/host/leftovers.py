@@ -1,11 +1,13 @@
 """What an earlier daemon left running, found by what it wrote down.
 
-A worker dies with its daemon, but what it started may not: a process that left for a session of its
-own hears of nothing. So each worker is recorded in the state directory, with the start times of its
-processes, and the next daemon ends what still lives before it starts anything. A record names a
-process by pid, start time and the machine's boot, so whoever has that pid by now is never touched;
-and a process of a recorded group whose leader is gone must also carry the worker's mark, because
-that group id may be somebody else's by now.
+A worker's guardian ends all of it when the daemon dies. When the guardian dies too, the worker
+does, but what it started may not: a process that left for a session of its own hears of nothing. So
+each worker is recorded in the state directory, with its guardian and the start times of its
+processes, and the next daemon ends what still lives before it starts anything; a guardian that is
+at it is given a moment to finish. A record names a process by pid, start time and the machine's
+boot, so whoever has that pid by now is never touched; and a process of a recorded group whose
+leader is gone must also carry the worker's mark, because that group id may be somebody else's by
+now.
 
 Nothing is synced to disk: the records matter when the daemon crashed, and after a crash of the
 machine there is nothing to find. A file that was torn by one is told of and removed.
@@ -15,13 +17,10 @@ The alternative, to search for the mark alone, was not taken: anybody can copy i
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
-import stat
 import time
-import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,10 +29,12 @@ from typing import Self
 import msgspec
 
 from supervisord_llm.errors import OperatorError
-from supervisord_llm.host import tree
+from supervisord_llm.host import state_files, tree
 
 END_SECONDS = 5.0
 """How long `WorkerRecords.end_leftovers` may take; the daemon does not serve yet."""
+GUARDIAN_SECONDS = 2.0
+"""How long the guardians of a dead daemon are waited for; they take milliseconds."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _ROUND_SECONDS = 0.005
@@ -54,6 +55,9 @@ class WorkerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The machine's boot, so that start times can be compared."""
     relatives: dict[int, int] = {}
     """Start times by pid of the other processes that were seen to belong to it."""
+    guardian: int | None = None
+    """The pid of its guardian; earlier versions had none."""
+    guardian_start_time: int | None = None
 
     @property
     def mark(self) -> str:
@@ -68,6 +72,7 @@ class Leftover(msgspec.Struct, frozen=True):
     leader_found: bool
     """The recorded process itself was found, so its group and session were still its own."""
     processes: tuple[tree.ProcessFacts, ...]
+    """Without the guardian, unless that is all that is left."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -103,7 +108,7 @@ class WorkerRecords:
                 "give daemon.state_dir a folder that this user can write"
             ) from error
         try:
-            self._refuse_foreign(self._lock)
+            state_files.refuse_foreign(self._lock, self._folder, "records of workers")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._unlock()
@@ -126,7 +131,13 @@ class WorkerRecords:
         self._unlock()
 
     def write(
-        self, *, slot: str, generation: int, leader: tree.ProcessFacts, relatives: Mapping[int, int]
+        self,
+        *,
+        slot: str,
+        generation: int,
+        leader: tree.ProcessFacts,
+        relatives: Mapping[int, int],
+        guardian: tree.ProcessFacts | None = None,
     ) -> None:
         """Record a slot's worker, in place of what was recorded for that slot.
 
@@ -135,6 +146,7 @@ class WorkerRecords:
             generation: the worker's number.
             leader: its process.
             relatives: start times by pid of its other processes, as far as they were seen.
+            guardian: the process that ends all of it when the daemon dies.
 
         Raises:
             OSError: if it cannot be written; what was recorded before is unharmed.
@@ -147,18 +159,10 @@ class WorkerRecords:
             group=leader.pgrp,
             boot_id=self._boot_id,
             relatives=dict(relatives),
+            guardian=None if guardian is None else guardian.pid,
+            guardian_start_time=None if guardian is None else guardian.start_time,
         )
-        path = self._path(slot)
-        temporary = path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with open(os.open(temporary, flags, 0o600), "wb") as file:  # noqa: PTH123 - with a mode
-                file.write(msgspec.json.encode(record))
-            temporary.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        state_files.write(self._path(slot), msgspec.json.encode(record))
 
     def forget(self, slot: str) -> None:
         """Remove a slot's record: its worker is reaped and nothing of it is left.
@@ -169,22 +173,17 @@ class WorkerRecords:
         self._path(slot).unlink(missing_ok=True)
 
     def find_leftovers(self) -> Found:
-        """Look for what an earlier daemon left, and remove the records of what is gone."""
-        leftovers, problems = [], []
+        """Look for what an earlier daemon left, and remove the records of what is gone.
+
+        Blocks the calling thread for at most `GUARDIAN_SECONDS` while guardians are still at work.
+        """
+        records, problems = state_files.read_all(
+            self._folder, WorkerRecord, "look for processes of that slot by hand"
+        )
+        leftovers = []
+        self._await_guardians(records.values())
         processes = tree.scan()
-        for path in sorted(self._folder.glob("*.json")):
-            try:
-                record = msgspec.json.decode(path.read_bytes(), type=WorkerRecord)
-            except OSError as error:
-                problems.append(f"cannot read {path}: {error.strerror}; remove it")
-                continue
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                path.unlink(missing_ok=True)
-                problems.append(
-                    f"cannot read {path}: {error}; it was removed, "
-                    "look for processes of that slot by hand"
-                )
-                continue
+        for path, record in records.items():
             leftover = self._leftover(record, processes)
             if leftover is None:
                 path.unlink(missing_ok=True)
@@ -207,6 +206,7 @@ class WorkerRecords:
         left = list(leftovers)
         while left := list(_living(left, tree.scan())):
             for leftover in left:
+                # The guardian comes last: as long as it lives, whatever loses its parent is its.
                 for facts in leftover.processes:
                     tree.send_signal(facts.pid, facts.start_time, signal.SIGKILL)
             if time.monotonic() >= deadline:
@@ -219,6 +219,21 @@ class WorkerRecords:
                 self.forget(leftover.record.slot)
         return left
 
+    def _await_guardians(self, records: Iterable[WorkerRecord]) -> None:
+        deadline = time.monotonic() + GUARDIAN_SECONDS
+        for record in records:
+            pause = _ROUND_SECONDS
+            while (
+                record.boot_id == self._boot_id
+                and record.guardian is not None
+                and (facts := tree.read(record.guardian)) is not None
+                and facts.start_time == record.guardian_start_time
+                and facts.living
+                and time.monotonic() < deadline
+            ):
+                time.sleep(pause)
+                pause = min(2 * pause, _ROUND_MAX_SECONDS)
+
     def _leftover(self, record: WorkerRecord, processes: tree.Scan) -> Leftover | None:
         if record.boot_id != self._boot_id:
             return None
@@ -228,16 +243,7 @@ class WorkerRecords:
         return Leftover(record, found, belonging) if belonging else None
 
     def _path(self, slot: str) -> Path:
-        return self._folder / f"{urllib.parse.quote(slot, safe='')}.json"
-
-    def _refuse_foreign(self, folder: int) -> None:
-        # Whoever can write a record can have a process killed by the daemon's user.
-        status = os.fstat(folder)
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise OperatorError(
-                f"cannot keep records of workers in {self._folder}: other users may write to it; "
-                "make it this user's own with mode 0700"
-            )
+        return state_files.path_of(self._folder, slot)
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -272,7 +278,18 @@ def _belonging(
         )
         if in_group and (leader_found or tree.mark_of(pid) == record.mark):
             known[pid] = facts.start_time
+    guardian = processes.get(-1 if record.guardian is None else record.guardian)
+    if guardian is not None and guardian.start_time != record.guardian_start_time:
+        guardian = None
     # As a known process the leader is found like the others, and only with its start time.
-    return tuple(
-        tree.relatives(None, known=known, mark=record.mark, daemon=None, processes=processes)
+    found = tree.relatives(
+        None,
+        known=known,
+        mark=record.mark,
+        daemon=None,
+        guardian=None if guardian is None else guardian.pid,
+        processes=processes,
     )
+    if not found and guardian is not None and guardian.living:
+        found = [guardian]
+    return tuple(found)

@@ -151,13 +151,15 @@ def relatives(
     known: Mapping[int, int],
     mark: str,
     daemon: int | None,
+    guardian: int | None = None,
     processes: Scan | None = None,
     read_mark: Callable[[int], str | None] = mark_of,
 ) -> list[ProcessFacts]:
-    """The living processes that belong to a worker, without its leader, in the order of their pids.
+    """The living processes that belong to a worker, in the order of their pids.
 
-    They descend from it, share its group or session, were seen before under the same start time,
-    are orphans with its mark that the daemon adopted, or descend from one of these.
+    They descend from it or from its guardian, share its group or session, were seen before under
+    the same start time, are orphans with its mark that the daemon adopted, or descend from one of
+    these. Leader and guardian themselves are left out.
 
     Args:
         leader: the worker's pid. It must not have been reaped yet: until then its group and session
@@ -166,6 +168,8 @@ def relatives(
         mark: the worker's mark, ``smollm.0/3``.
         daemon: the pid of the subreaper that adopts orphans; ``None`` if that one is gone, and then
             the mark counts for nothing.
+        guardian: the pid of the worker's parent, the subreaper of what it starts. It must not have
+            been reaped yet. ``None`` where it is gone.
         processes: a scan to look through; a new one is made otherwise.
         read_mark: returns the mark of a process, as `mark_of` does.
     """
@@ -176,17 +180,23 @@ def relatives(
         seeds.update(
             pid for pid, facts in processes.items() if leader in {facts.pgrp, facts.session}
         )
+    if guardian is not None and guardian in processes:
+        seeds.add(guardian)
     if daemon is not None:
+        left_out = {leader, guardian}
         seeds.update(
             pid
             for pid, facts in processes.items()
-            if facts.ppid == daemon and pid != leader and facts.living and read_mark(pid) == mark
+            if facts.ppid == daemon
+            and pid not in left_out
+            and facts.living
+            and read_mark(pid) == mark
         )
     found = {pid: processes[pid] for pid in seeds} | _closure(seeds, processes)
     return [
         facts
         for pid, facts in sorted(found.items())
-        if facts.living and pid not in {leader, daemon}
+        if facts.living and pid not in {leader, guardian, daemon}
     ]
 
 
@@ -197,7 +207,8 @@ def adopted_zombies(
 
     Args:
         daemon: the pid of the subreaper.
-        workers: pids of leaders; those are reaped by their owners and never found here.
+        workers: pids of leaders and of guardians; those are reaped by their owners and never found
+            here.
         processes: a scan to look through; a new one is made otherwise.
     """
     processes = scan() if processes is None else processes

@@ -1,12 +1,12 @@
 """One worker's process, from spawn to reaped; the only sender of signals while the daemon serves.
 
 Four measured facts shape this file. The parent-death signal belongs to the *thread* that forked,
-and trio forks from threads that it retires, so processes are started by ``subprocess.Popen`` on
-trio's own thread, through a small native launcher that arms the signal and checks its parent. A pid
-may be somebody else's once it is reaped, so signals go through pidfds, or to a group whose leader
-is still unreaped. ``trio.Process`` reaps whenever it looks, so it is not used: the exit is peeked
-at, group and descendants are killed, and only then the status is taken. And descendants may hold
-the pipes, so nothing here ever waits for the end of a pipe.
+and trio forks from threads that it retires, so a worker's parent is a process with one thread: the
+native launcher, see `supervisord_llm.runtime.guardian`. A pid may be somebody else's once it is
+reaped, so signals go through pidfds, or to a group whose leader is still unreaped. ``trio.Process``
+reaps whenever it looks, so it is not used: the exit is peeked at, group and descendants are killed,
+and only then the status is taken. And descendants may hold the pipes, so nothing here ever waits
+for the end of a pipe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from supervisord_llm.config.launch import SlotLaunch
 from supervisord_llm.core.words import ExitCause, ExitKind, Generation
 from supervisord_llm.errors import SpawnError
 from supervisord_llm.host import tree
+from supervisord_llm.runtime.guardian import Guardian, is_readable, signalled
 from supervisord_llm.runtime.scans import Look, Scans
 
 PROTOCOL_VARIABLE = "SUPERVISORD_LLM_PROTOCOL"
@@ -57,35 +57,60 @@ class Pipes(msgspec.Struct):
 class WorkerProcess:
     """A spawned worker: session leader, group leader, with a pidfd until it is closed."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], generation: Generation) -> None:
-        """Adopt a process that was started just now on this thread."""
-        self.pid = popen.pid
+    def __init__(
+        self, guardian: Guardian, generation: Generation, cgroup: Path | None = None
+    ) -> None:
+        """Take over a worker that was started just now.
+
+        Raises:
+            SpawnError: if it is gone.
+            OSError: if no descriptor could be had.
+        """
+        self.pid = guardian.worker
         self.generation = generation
-        self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid)
+        self._guardian = guardian
+        self._cgroup = cgroup
         self._looked_at = trio.current_time()
         self.known: dict[int, int] = {}
         """Start times by pid of the descendants that were seen at the last look."""
-        facts = tree.read(popen.pid)
-        if facts is None:  # impossible: it is not reaped
-            raise SpawnError(f"cannot find process {popen.pid} in /proc; mount it")
+        self._pidfd = os.pidfd_open(self.pid)
+        facts = tree.read(self.pid)
+        if facts is None or facts.ppid not in {guardian.pid, os.getpid()}:
+            os.close(self._pidfd)
+            raise SpawnError(f"process {self.pid} is gone")
         self.facts = facts
+
+    @property
+    def guardian(self) -> tree.ProcessFacts:
+        """The process that is the worker's parent, and a child of the daemon."""
+        return self._guardian.facts
 
     # Looking ------------------------------------------------------------------
 
     async def wait_exited(self) -> None:
         """Wait until the process has ended; it is a zombie then, and its pid still its own."""
         await trio.lowlevel.wait_readable(self._pidfd)
+        await self._guardian.wait_told()
 
     def peek_exit(self) -> ExitCause | None:
-        """How the process ended, without reaping it; ``None`` while it runs."""
-        status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if status is None:
+        """How the process ended, without reaping it; ``None`` while that is not known.
+
+        It is known once `wait_exited` has returned.
+        """
+        if (cause := self._guardian.told()) is not None:
+            return cause
+        if not self._guardian.ended or not is_readable(self._pidfd):
             return None
+        try:
+            status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            status = None
+        if status is None:
+            # Somebody else adopted it; and its guardian's death was its own.
+            return signalled(signal.SIGKILL, dumped=False)
         if status.si_code == os.CLD_EXITED:
             return ExitCause(ExitKind.EXIT, status.si_status)
-        kind = ExitKind.CORE_DUMPED if status.si_code == os.CLD_DUMPED else ExitKind.SIGNAL
-        return ExitCause(kind, status.si_status, _signal_name(status.si_status))
+        return signalled(status.si_status, dumped=status.si_code == os.CLD_DUMPED)
 
     def observe(self, scans: Scans) -> bool:
         """Remember the descendants there are now, so that they are known if they leave the tree.
@@ -110,6 +135,7 @@ class WorkerProcess:
             known=self.known,
             mark=str(self.generation),
             daemon=os.getpid(),
+            guardian=self._guardian.pid if self._guardian.holds else None,
             processes=look.processes,
             read_mark=look.mark_of,
         )
@@ -136,6 +162,7 @@ class WorkerProcess:
         """SIGKILL to the whole group and to every descendant that is still alive."""
         sent: list[Sent] = []
         relatives = self._relatives()
+        self._kill_cgroup()
         if self._send_group(signal.SIGKILL):
             members = tuple(facts.pid for facts in relatives if facts.pgrp == self.pid)
             sent.append(Sent("SIGKILL", "group", (self.pid, *members)))
@@ -157,6 +184,12 @@ class WorkerProcess:
             return True
         return False
 
+    def _kill_cgroup(self) -> None:
+        """All of it at once, where the kernel can; one by one follows in any case."""
+        if self._cgroup is not None:
+            with contextlib.suppress(OSError):
+                (self._cgroup / "cgroup.kill").write_text("1", "ascii")
+
     # Ending -------------------------------------------------------------------
 
     async def reap(self) -> tuple[ExitCause, tuple[int, ...]]:
@@ -167,6 +200,17 @@ class WorkerProcess:
         Returns:
             How the leader ended, and the pids of the descendants that had to be killed.
         """
+        killed = await self._end_relatives()
+        cause = self.peek_exit()
+        if cause is None:
+            raise SpawnError(f"cannot reap {self.generation}: process {self.pid} still runs")
+        if not await self._guardian.finish():
+            # It was killed: what it had adopted, the leader among them, has come to the daemon.
+            killed |= await self._end_relatives()
+            tree.reap_adopted([self.pid])
+        return cause, tuple(sorted(killed))
+
+    async def _end_relatives(self) -> set[int]:
         killed: set[int] = set()
         pause = _KILL_ROUND_SECONDS
         while left := self._relatives():
@@ -177,22 +221,12 @@ class WorkerProcess:
             await trio.sleep(pause)
             pause = min(2 * pause, _KILL_ROUND_MAX_SECONDS)
         tree.reap_adopted(killed)
-        cause = self.peek_exit()
-        if cause is None:
-            raise SpawnError(f"cannot reap {self.generation}: process {self.pid} still runs")
-        self._popen.wait()
-        return cause, tuple(sorted(killed))
+        return killed
 
     def close(self) -> None:
-        """Give back the pidfd."""
+        """Give back the descriptors; a guardian that still holds anything ends it by itself."""
         os.close(self._pidfd)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"SIG{number}"
+        self._guardian.close()
 
 
 def _send_each(processes: Iterable[tree.ProcessFacts], number: signal.Signals) -> tuple[int, ...]:
@@ -209,66 +243,78 @@ def spawn(
     launcher: Path,
     heartbeat: float,
     cancellation: bool,
+    cgroup: Path | None = None,
 ) -> tuple[WorkerProcess, Pipes]:
-    """Start a worker's process on this thread, which must be trio's.
+    """Start a worker's process on this thread, which must be trio's; blocks for milliseconds.
 
     Args:
-        launch: what to run, and with which environment, cores and priorities.
+        launch: what to run, and with which environment, cores, priorities and limits.
         generation: the worker's name; it marks the environment of the process and its descendants.
         launcher: the native launcher.
         heartbeat: the interval that the worker is asked to beat at, in seconds.
         cancellation: whether to offer the worker a control pipe.
+        cgroup: the folder of a cgroup that is to be this worker's alone.
 
     Raises:
-        SpawnError: if there is no launcher, or the system refuses another process or descriptor.
+        SpawnError: if there is no launcher, it cannot start anything, or the system refuses another
+            process or descriptor; nothing is left of the attempt.
     """
-    with contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as undo, contextlib.ExitStack() as passed:
+        ours: list[int] = []
+        theirs: list[int] = []
         try:
-            theirs: list[int] = []
-            ours: list[int] = []
             for parent_reads in (False, True, True, False)[: 4 if cancellation else 3]:
                 read, write = os.pipe2(os.O_CLOEXEC)
-                undo.callback(os.close, read)
-                undo.callback(os.close, write)
                 ours.append(read if parent_reads else write)
                 theirs.append(write if parent_reads else read)
-            for descriptor in ours:
-                os.set_blocking(descriptor, False)
-            control = theirs[3] if cancellation else None
-            popen = subprocess.Popen(
-                _command(launch, launcher),
-                stdin=theirs[0],
-                stdout=theirs[1],
-                stderr=theirs[2],
-                pass_fds=() if control is None else (control,),
-                env=_environment(launch, generation, control, heartbeat),
-                start_new_session=True,
+                undo.callback(os.close, ours[-1])
+                passed.callback(os.close, theirs[-1])
+                os.set_blocking(ours[-1], False)
+            guardian = Guardian.start(
+                launcher,
+                [*_options(launch, cgroup), "--", *launch.argv],
+                streams=theirs[:3],
+                inherited=theirs[3:],
+                env=_environment(
+                    launch, generation, theirs[3] if cancellation else None, heartbeat
+                ),
             )
-            undo.callback(_abandon, popen)
-            process = WorkerProcess(popen, generation)
+            undo.callback(guardian.abandon)
+            process = WorkerProcess(guardian, generation, cgroup)
         except OSError as error:
-            raise SpawnError(
-                f"cannot start {generation} through {launcher}: {error.strerror}; "
-                "run `make build`, or free processes and file descriptors"
-            ) from error
+            raise _refused(generation, launcher, error.strerror or str(error)) from error
+        except SpawnError as error:
+            words = _last_words(ours[2]) if len(ours) > 2 else ""
+            raise _refused(generation, launcher, words or str(error)) from error
         undo.pop_all()
-    for descriptor in theirs:
-        os.close(descriptor)
     stdin, stdout, stderr, *rest = ours
     return process, Pipes(stdin, stdout, stderr, rest[0] if rest else None)
 
 
-def _abandon(popen: subprocess.Popen[bytes]) -> None:
-    popen.kill()
-    popen.wait()
+def _refused(generation: Generation, launcher: Path, why: str) -> SpawnError:
+    return SpawnError(
+        f"cannot start {generation} through {launcher}: {why}; "
+        "run `make build`, or free processes and file descriptors"
+    )
 
 
-def _command(launch: SlotLaunch, launcher: Path) -> list[str]:
-    command = [str(launcher), "--parent", str(os.getpid())]
-    command += ["--nice", str(launch.nice), "--oom-score-adj", str(launch.oom_score_adj)]
+def _last_words(stderr: int) -> str:
+    """The first line that the launcher wrote before it gave up."""
+    with contextlib.suppress(BlockingIOError):
+        line = os.read(stderr, 1024).decode("utf-8", "replace").partition("\n")[0]
+        return line.removeprefix("sllm-launch: ")
+    return ""
+
+
+def _options(launch: SlotLaunch, cgroup: Path | None) -> list[str]:
+    options = ["--nice", str(launch.nice), "--oom-score-adj", str(launch.oom_score_adj)]
     if launch.cpus:
-        command += ["--cpus", ",".join(str(cpu) for cpu in launch.cpus)]
-    return [*command, "--", *launch.argv]
+        options += ["--cpus", ",".join(str(cpu) for cpu in launch.cpus)]
+    for name, value in launch.rlimits:
+        options += ["--rlimit", f"{name}={value}"]
+    if cgroup is not None:
+        options += ["--cgroup", str(cgroup)]
+    return options
 
 
 def _environment(

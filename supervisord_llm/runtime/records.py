@@ -25,6 +25,7 @@ class RecordKeeper:
                 generation=generation.number,
                 leader=process.facts,
                 relatives=process.known,
+                guardian=process.guardian,
             )
         except OSError as error:
             self._warn(generation.slot, f"cannot record {generation}: {error.strerror}")

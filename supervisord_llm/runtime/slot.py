@@ -150,6 +150,11 @@ class Slot:
         return None if self._life is None else self._life.worker.process.pid
 
     @property
+    def guardian(self) -> int | None:
+        """The process that is the worker's parent, a child of ours."""
+        return None if self._life is None else self._life.worker.process.guardian.pid
+
+    @property
     def dialect(self) -> Dialect | None:
         """The protocol that the worker announced."""
         return None if self._life is None else self._life.worker.dialect

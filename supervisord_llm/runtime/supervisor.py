@@ -179,8 +179,7 @@ class Supervisor:
             self._reap_strays()
 
     def _reap_strays(self) -> None:
-        leaders = [slot.pid for slot in self.slots.values() if slot.pid is not None]
-        tree.reap_adopted(tree.adopted_zombies(os.getpid(), workers=leaders))
+        tree.reap_adopted(tree.adopted_zombies(os.getpid(), workers=self._owned()))
 
     async def _last_sweep(self) -> None:
         """Kill what no worker accounts for any more; nothing outlives an orderly stop."""
@@ -194,9 +193,15 @@ class Supervisor:
 
     def _strays(self) -> list[tree.ProcessFacts]:
         processes = tree.scan()
-        leaders = {slot.pid for slot in self.slots.values()}
+        owned = self._owned()
         found = tree.descendants(os.getpid(), processes)
-        return [facts for pid, facts in found.items() if facts.living and pid not in leaders]
+        return [facts for pid, facts in found.items() if facts.living and pid not in owned]
+
+    def _owned(self) -> set[int]:
+        """The processes whose end is a slot's business."""
+        slots = self.slots.values()
+        pids = [pid for slot in slots for pid in (slot.pid, slot.guardian)]
+        return {pid for pid in pids if pid is not None}
 
 
 def _ladder_length(cancel: CancelConfig) -> float:

@@ -204,7 +204,7 @@ def test_a_terminal_that_closes_stops_the_daemon_in_order(tmp_path: Path) -> Non
         while b"daemon.ready" not in shown:
             shown += os.read(terminal, 65536)
         workers = [facts for facts in tree.descendants(pid, tree.scan()).values() if facts.living]
-        assert 2 == len(workers)
+        assert 4 == len(workers)  # each with its guardian
     finally:
         os.close(terminal)
         status = wait_exit(pid)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,25 @@ def test_its_workers_die_with_it(tmp_path: Path) -> None:
         assert running.client.get("/readyz").status_code == 200
 
 
-def test_the_next_start_ends_what_a_killed_daemon_left(tmp_path: Path) -> None:
-    """A descendant in a session of its own survives the kill, and is ended before any spawn."""
+def test_nothing_outlives_a_killed_daemon(tmp_path: Path) -> None:
+    """SIGKILL under load: what left its worker's session is gone within two seconds as well."""
+    with daemon(tmp_path, "--ignore_sigterm", workers=2) as running:
+        prompt = "x sim.tokens=1 sim.spawn_detached=1 sim.spawn_escaped=1 sim.spawn_stubborn=1"
+        for _ in range(2):
+            running.client.post("/api/v1/generate", json={"pool": "sim", "prompt": prompt})
+        left = list(tree.descendants(running.process.pid, tree.scan()))
+        assert len(left) >= 2 * 2 + 2 * 3  # guardians and workers, and what the prompts began
+        running.process.kill()
+        killed_at = time.monotonic()
+        running.process.wait(SECONDS)
+        until(lambda: alive(left) == [], "the end of everything")
+        assert time.monotonic() - killed_at < 2.0
+    with daemon(tmp_path, workers=2) as running:
+        assert running.events("daemon.warning") == []
+
+
+def test_the_next_start_ends_what_a_killed_daemon_and_guardian_left(tmp_path: Path) -> None:
+    """A descendant in a session of its own survives both, and is ended before any spawn."""
     with daemon(tmp_path) as running:
         body = {"pool": "sim", "prompt": "x sim.tokens=1 sim.spawn_detached=1"}
         running.client.post("/api/v1/generate", json=body)
@@ -83,8 +101,12 @@ def test_the_next_start_ends_what_a_killed_daemon_left(tmp_path: Path) -> None:
         assert len(left) == 1
         record = tmp_path / "state" / "workers" / "sim.0.json"
         until(lambda: str(left[0]) in record.read_text(), "the descendant in the record")
+        worker = tree.read(pid)
+        assert worker is not None
+        os.kill(worker.ppid, signal.SIGSTOP)
         running.process.kill()
         running.process.wait(SECONDS)
+        os.kill(worker.ppid, signal.SIGKILL)
         until(lambda: alive([pid]) == [], "the end of the worker")
         assert alive(left) == left
     with daemon(tmp_path) as running:

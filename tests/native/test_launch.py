@@ -6,29 +6,14 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.native.sim import PATIENCE, program, wait_until
+from tests.native.launched import launch, launched
+from tests.native.sim import program
 
 PYTHON = [sys.executable, "-S", "-E", "-c"]
-
-
-def launch(
-    *options: str, command: Sequence[str] = ("true",), parent: int | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command through the launcher, to its end."""
-    parents = ["--parent", str(os.getpid() if parent is None else parent)]
-    return subprocess.run(
-        [program("sllm-launch"), *parents, *options, "--", *command],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 def tells(expression: str, *options: str) -> str:
@@ -38,8 +23,8 @@ def tells(expression: str, *options: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_command_takes_the_launchers_place() -> None:
-    """Same process, its arguments, its exit status."""
+def test_the_command_runs_with_its_arguments() -> None:
+    """Its output, its exit status."""
     assert launch(command=["sh", "-c", "echo $1; exit 7", "sh", "a b"]).stdout == "a b\n"
     assert launch(command=["sh", "-c", "exit 7"]).returncode == 7
 
@@ -49,18 +34,14 @@ def test_it_leads_a_session_of_its_own() -> None:
     assert tells("os.getsid(0) == os.getpgid(0) == os.getpid()") == "True"
 
 
-def test_a_session_leader_stays_one() -> None:
-    """The daemon starts it as one."""
-    done = subprocess.run(
-        [
-            *(program("sllm-launch"), "--parent", str(os.getpid()), "--"),
-            *(*PYTHON, "import os; print(os.getsid(0) == os.getpid())"),
-        ],
-        start_new_session=True,
-        capture_output=True,
-        check=True,
-    )
-    assert done.stdout == b"True\n"
+@pytest.mark.parametrize("new_session", [True, False])
+def test_the_guardian_leads_another(new_session: bool) -> None:
+    """Its own, whether it was started as a session's leader, as by the daemon, or not."""
+    with launched(command=["sleep", "300"], new_session=new_session) as made:
+        worker = made.started().pid
+        guardian = made.guardian.pid
+        assert (os.getsid(guardian), os.getpgid(guardian)) == (guardian, guardian)
+        assert (os.getsid(worker), os.getpgid(worker)) == (worker, worker)
 
 
 def test_another_parent_is_status_125_and_nothing_runs() -> None:
@@ -68,23 +49,6 @@ def test_another_parent_is_status_125_and_nothing_runs() -> None:
     done = launch(command=["echo", "ran"], parent=1)
     assert (done.returncode, done.stdout) == (125, "")
     assert str(os.getpid()) in done.stderr
-
-
-def test_it_dies_with_its_parent() -> None:
-    """SIGKILL of the parent is SIGKILL of the worker."""
-    script = (
-        "import os, subprocess, sys, time\n"
-        f"command = [{program('sllm-launch')!r}, '--parent', str(os.getpid()), '--']\n"
-        "worker = subprocess.Popen([*command, 'sleep', '300'])\n"
-        "print(worker.pid, flush=True)\n"
-        "time.sleep(300)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        worker = psutil.Process(int(parent.stdout.readline()))
-        wait_until(lambda: worker.name() == "sleep")
-        parent.kill()
-        wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_signals_are_as_in_a_new_process() -> None:
@@ -95,14 +59,9 @@ def test_signals_are_as_in_a_new_process() -> None:
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGUSR1])\n"
         "os.execv(sys.argv[1], sys.argv[1:])\n"
     )
-    launcher = [program("sllm-launch"), "--parent", str(os.getpid()), "--"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *launcher, "cat", "/proc/self/status"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    facts = dict(line.split(":", 1) for line in done.stdout.splitlines())
+    through = [sys.executable, "-c", script]
+    status = launch(command=["cat", "/proc/self/status"], through=through).stdout
+    facts = dict(line.split(":", 1) for line in status.splitlines())
     assert int(facts["SigIgn"], 16) == 0
     assert int(facts["SigBlk"], 16) == 0
 
@@ -151,21 +110,20 @@ def test_a_nice_value_that_is_refused_is_a_warning() -> None:
 
 
 def test_descriptors_pass_through() -> None:
-    """What the parent passes is there; nothing else is opened or closed."""
+    """What the parent passes is there, the launcher's own pipes are not, and nothing else is."""
     read_end, write_end = os.pipe()
     try:
-        subprocess.run(
-            [
-                *(program("sllm-launch"), "--parent", str(os.getpid()), "--"),
-                *(*PYTHON, f"import os; os.write({write_end}, b'through')"),
-            ],
-            pass_fds=[write_end],
-            check=True,
+        script = (
+            f"import os; os.write({write_end}, b'through'); print(*os.listdir('/proc/self/fd'))"
         )
+        listed = launch(command=[*PYTHON, script], pass_fds=[write_end]).stdout.split()
         assert os.read(read_end, 100) == b"through"
     finally:
         os.close(read_end)
         os.close(write_end)
+    # One more is the list itself.
+    assert {0, 1, 2, write_end} < {int(number) for number in listed}
+    assert len(listed) == 5
 
 
 def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
@@ -202,6 +160,9 @@ def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
         ["--umask", "1000"],
         ["--parent", "0"],
         ["--parent", "1x"],
+        ["--life", "2"],
+        ["--life", "99999"],
+        ["--status", "x"],
         ["--speed", "9"],
         ["--nice"],
         ["word"],
@@ -217,11 +178,19 @@ def test_a_mistake_in_the_options_is_125_and_nothing_runs(options: list[str]) ->
     assert options[0] in done.stderr
 
 
-@pytest.mark.parametrize("words", [[], ["--parent", "1"], ["--parent", "1", "--"], ["--", "true"]])
-def test_without_a_parent_or_a_command_it_is_125(words: list[str]) -> None:
-    """Both are required."""
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--", "true"],
+        ["--parent", "1", "--", "true"],
+    ],
+)
+def test_without_a_parent_pipes_or_a_command_it_is_125(words: list[str]) -> None:
+    """All are required."""
     done = subprocess.run([program("sllm-launch"), *words], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr.startswith(b"sllm-launch: no ")
 
 
 def test_a_hard_limit_that_cannot_be_set_is_125() -> None:
@@ -255,9 +224,6 @@ def test_it_is_one_static_file() -> None:
 
 def test_the_worker_is_killable_at_once() -> None:
     """No handler of the launcher is left."""
-    with subprocess.Popen(
-        [program("sllm-launch"), "--parent", str(os.getpid()), "--", "sleep", "300"]
-    ) as process:
-        wait_until(lambda: psutil.Process(process.pid).name() == "sleep")
-        process.terminate()
-        assert process.wait(PATIENCE) == -signal.SIGTERM
+    with launched(command=["sleep", "300"]) as made:
+        made.started().terminate()
+        assert made.line() == f"signalled {signal.SIGTERM:d} 0"

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "report.hpp"
@@ -14,12 +15,18 @@ namespace sllm::launch {
 namespace {
 
 constexpr const char *usage =
-    R"(usage: sllm-launch --parent PID [options] -- COMMAND [ARGUMENT ...]
+    R"(usage: sllm-launch --parent PID --life FD --status FD [options] -- COMMAND [ARGUMENT ...]
 
-Prepares a process and becomes COMMAND: it dies with its parent, leads a session of its own, has
-default signal handling and can gain no privileges.
+Starts COMMAND and stays as its guardian. COMMAND leads a session of its own, has default signal
+handling and can gain no privileges; it inherits all descriptors but those named here. Once the
+life pipe ends, COMMAND and everything that it has started are killed, wherever they went.
 
-  --parent PID           the process that must still be the parent; it will take this one with it
+  --parent PID           the process that must still be the parent
+  --life FD              a pipe to read from; it ends when its writer closes it or dies
+  --status FD            where to write what becomes of COMMAND, each on a line: "started PID", then
+                         "exited STATUS" or "signalled NUMBER CORE", CORE being 1 if it was dumped;
+                         the process is reaped only after the end of the life pipe
+  --cgroup DIR           a cgroup v2 folder that COMMAND joins, and that is killed with it
   --nice N               scheduling priority, -20 to 19
   --oom-score-adj N      how readily the kernel kills it when memory ends, -1000 to 1000
   --cpus LIST            processors to run on, such as 0,2-3
@@ -29,9 +36,9 @@ default signal handling and can gain no privileges.
   --umask OCT            file mode creation mask
   --help                 show this
 
-A nice value, OOM score or processor list that the system refuses is a warning. Exit status: 125 if
-the process cannot be prepared, 126 if COMMAND cannot be executed, 127 if it is not found, else the
-status of COMMAND.
+A nice value, OOM score, processor list or cgroup that the system refuses is a warning. The guardian
+ends with status 0 once nothing is left, or 125 if it cannot start anything. COMMAND's is 125 if its
+process cannot be prepared, 126 if it cannot be executed, 127 if it is not found.
 )";
 
 struct ResourceName {
@@ -72,6 +79,17 @@ long long number_of(const char *option, const char *value, int base, long long l
                 option, low, high);
     }
     return number;
+}
+
+/// A descriptor beyond the standard ones that is open.
+int pipe_of(const char *option, const char *value) {
+    const int descriptor = static_cast<int>(number_of(option, value, 10, 3, INT_MAX));
+    // The worker is not to inherit it.
+    if (::fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0) {
+        give_up(failed_status, "cannot use '%s' for %s: %s; give an open descriptor", value, option,
+                std::strerror(errno));
+    }
+    return descriptor;
 }
 
 mode_t umask_of(const char *value) {
@@ -153,6 +171,12 @@ void store(Options &options, const char *option, const char *value) {
     const auto is = [option](const char *name) { return std::strcmp(option, name) == 0; };
     if (is("--parent")) {
         options.parent = static_cast<pid_t>(number_of(option, value, 10, 1, INT_MAX));
+    } else if (is("--life")) {
+        options.life = pipe_of(option, value);
+    } else if (is("--status")) {
+        options.status = pipe_of(option, value);
+    } else if (is("--cgroup")) {
+        options.cgroup = value;
     } else if (is("--nice")) {
         options.nice = static_cast<int>(number_of(option, value, 10, -20, 19));
     } else if (is("--oom-score-adj")) {
@@ -191,6 +215,9 @@ Options parse_options(int argc, char **argv) {
     }
     if (options.parent == 0) {
         give_up(failed_status, "no parent; give --parent the process id of the parent");
+    }
+    if (options.life < 0 || options.status < 0) {
+        give_up(failed_status, "no pipes; give --life and --status descriptors");
     }
     if (at + 1 >= argc) {
         give_up(failed_status, "no command; give one behind --");

@@ -22,6 +22,9 @@ struct Options {
     static constexpr std::size_t most_limits = 16; ///< as many as Linux has
 
     pid_t parent = 0;
+    int life = -1;                    ///< read end of a pipe that only the parent can write to
+    int status = -1;                  ///< where the worker's beginning and end are told
+    const char *cgroup = nullptr;     ///< folder of the cgroup that is to be the worker's own
     std::optional<int> nice;          ///< absolute, -20 to 19
     std::optional<int> oom_score_adj; ///< -1000 to 1000
     std::optional<cpu_set_t> cpus;
