@@ -188,8 +188,6 @@ class _Planner:
         self._slots = sorted(slots, key=lambda view: view.index)
         self._want = want
         self._actions: list[Action] = []
-        self._going: set[int] = set()
-        """Slots that this plan takes out of service."""
 
     def plan(self) -> tuple[Action, ...]:
         pair = self._surge()
@@ -217,7 +215,6 @@ class _Planner:
         return _surge_among(self._members())
 
     def _leave(self, view: SlotView, reason: PlannedReason) -> None:
-        self._going.add(view.index)
         self._actions.append(Leave(view.index, reason))
 
     def _reason(self, view: SlotView) -> PlannedReason:
@@ -315,27 +312,24 @@ class _Planner:
     def _replace_one(self) -> None:
         """Begin to replace one of the slots that serve although they are outdated."""
         members = self._members()
-        due = [view for view in members if self._serves(view) and outdated(view, self._want)]
+        serving = [view for view in members if view.state in SERVING]
+        due = [view for view in serving if outdated(view, self._want)]
         # Whoever still leaves occupies what a surge slot needs.
         if not due or self._surge() is not None or len(members) < len(self._slots):
             return
         chosen = min(due, key=lambda view: (view.active, view.index))
         if self._want.reload == "surge":
             self._add(like=chosen.index)
-        elif all(self._serves(view) or view.held or _is_parked(view) for view in members):
-            self._going.add(chosen.index)
+        elif all(view in serving or view.held or _is_parked(view) for view in members):
             self._actions.append(Replace(chosen.index, self._reason(chosen)))
 
     # Standby ------------------------------------------------------------------
 
-    def _serves(self, view: SlotView) -> bool:
-        return view.state in SERVING and view.index not in self._going
-
     def _choose_active(self) -> list[Action]:
         """Let exactly ``workers`` slots take work, and every one while fewer serve than that."""
-        members = [view for view in self._members() if not view.held]
-        members = [view for view in members if view.index not in self._going]
-        serving = [view for view in members if self._serves(view)]
+        replaced = {action.index for action in self._actions if isinstance(action, Replace)}
+        members = [view for view in self._members() if not view.held and view.index not in replaced]
+        serving = [view for view in members if view.state in SERVING]
         if len(serving) < self._want.workers:
             chosen = members
         else:

@@ -13,12 +13,13 @@ from supervisord_llm.core.fleet import (
     Remove,
     Replace,
     Rest,
+    SlotView,
     Start,
     Stop,
     Update,
     Want,
 )
-from supervisord_llm.core.words import PlannedReason
+from supervisord_llm.core.words import PlannedReason, SlotState
 from tests.core.fleet_simulation import Pool
 
 RELOAD, RECYCLE = PlannedReason.RELOAD, PlannedReason.RECYCLE
@@ -231,6 +232,17 @@ def test_what_does_not_serve_is_started_anew_in_its_place_at_once() -> None:
     assert [2, 2, 2, 2, 1] == [made.slots[index].view.revision for index in range(5)]
 
 
+def test_what_does_not_serve_is_started_anew_though_another_one_is_being_replaced() -> None:
+    """Only what serves has to wait for its turn."""
+    made = pool(2)
+    made.reload()
+    assert {0: "ready", 1: "ready", 2: "starting"} == made.states()
+    made.fails(1)
+    assert [Replace(1, RELOAD)] == [each for each in made.done if isinstance(each, Replace)]
+    made.fails(0)
+    assert [] == [each for each in made.done if isinstance(each, Replace)]
+
+
 def test_a_slot_that_is_replaced_already_just_takes_newer_settings() -> None:
     """It need not be asked twice to finish."""
     made = pool(1, reload="restart")
@@ -416,21 +428,25 @@ def test_a_slot_on_its_way_out_that_was_resumed_is_asked_to_leave_again() -> Non
 
 
 def test_a_change_is_in_progress_until_nothing_is_left_of_what_was_before() -> None:
-    """A replacement that loads, an old slot that drains, one that waits for its turn."""
+    """A slot that is outdated, one that leaves, or one that is to replace another."""
     made = pool(1)
 
     def changing() -> bool:
         return fleet.in_progress([each.view for each in made.slots.values()], made.want)
 
     assert not changing()
-    made.reload()
+    made.recycle(0)
     assert changing()
     made.ready(1)
-    assert changing()
+    assert not made.slots[1].recycle
+    assert changing(), "the old one drains"
     made.gone(0)
     assert not changing()
-    made.recycle(1)
-    assert changing()
+    surge = SlotView(index=1, state=SlotState.STARTING, revision=1, replaces=0)
+    recovering = SlotView(index=0, state=SlotState.STARTING, revision=1)
+    assert fleet.in_progress([recovering, surge], made.want)
+    stale = SlotView(index=0, state=SlotState.PARKED, revision=0)
+    assert fleet.in_progress([stale], made.want)
 
 
 @pytest.mark.parametrize("standby", [0, 1, 2])
