@@ -25,6 +25,11 @@ def path_of(folder: Path, slot: str) -> Path:
     return folder / f"{urllib.parse.quote(slot, safe='')}.json"
 
 
+def slot_of(path: Path) -> str:
+    """Whose file it is."""
+    return urllib.parse.unquote(path.stem)
+
+
 def write(path: Path, content: bytes) -> None:
     """Put a file, for this user alone, in place of what was there.
 

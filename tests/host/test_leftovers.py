@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from supervisord_llm.errors import OperatorError
 from supervisord_llm.host import leftovers, tree
 from supervisord_llm.host.leftovers import WorkerRecord, WorkerRecords
+from tests.native.launched import Launched, launched
+from tests.native.sim import wait_until
 
 MARK = "smollm.0/3"
 SLEEP = "exec sleep 300"
@@ -292,6 +295,105 @@ def test_a_worker_that_did_not_lead_a_group_takes_nobody_with_it(
     """Its group would be that of whoever started it: here, of the tests."""
     with crashed(records, SLEEP) as worker:
         edit(folder, group=os.getpgid(0))
+        assert found_pids(records) == [worker.process.pid]
+
+
+# Guardians ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def guarded(
+    records: WorkerRecords, script: str
+) -> Iterator[tuple[Launched, tree.ProcessFacts, tree.ProcessFacts]]:
+    """A recorded worker with its guardian, and the facts of both; all of it is ended afterwards."""
+    with launched(command=["sh", "-c", script], env={"PATH": os.environ["PATH"]}) as made:
+        worker, guardian = tree.read(made.started().pid), tree.read(made.guardian.pid)
+        assert worker is not None
+        assert guardian is not None
+        records.write(slot="s.0", generation=1, leader=worker, relatives={}, guardian=guardian)
+        try:
+            yield made, worker, guardian
+        finally:
+            tree.send_signal(guardian.pid, guardian.start_time, signal.SIGCONT)
+
+
+def test_a_guardian_at_work_is_waited_for(records: WorkerRecords, folder: Path) -> None:
+    """Its daemon is dead: it has ended all of it before the next one looks."""
+    with guarded(records, SLEEP) as (made, worker, _):
+        os.kill(made.guardian.pid, signal.SIGSTOP)
+        made.let_go()
+        with subprocess.Popen(["sh", "-c", f"sleep 0.2; kill -CONT {made.guardian.pid}"]):
+            assert records.find_leftovers() == leftovers.Found((), ())
+        assert not lives(worker)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_guardian_that_does_not_finish_is_ended_last(
+    records: WorkerRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then whatever loses its parent is found below it, unseen and unmarked as it may be."""
+    monkeypatch.setattr(leftovers, "GUARDIAN_SECONDS", 0.05)
+    script = "env -i setsid -f sleep 300; exec sleep 300"
+    with guarded(records, script) as (made, worker, guardian):
+        wait_until(
+            lambda: (
+                [
+                    facts.ppid
+                    for facts in tree.descendants(guardian.pid, tree.scan()).values()
+                    if facts.session == facts.pid and facts.pid != worker.pid
+                ]
+                == [guardian.pid]
+            )
+        )
+        family = list(tree.descendants(guardian.pid, tree.scan()).values())
+        os.kill(made.guardian.pid, signal.SIGSTOP)
+        signalled: list[int] = []
+        reach = tree.send_signal
+
+        def note(pid: int, start: int, number: signal.Signals) -> bool:
+            signalled.append(pid)
+            return reach(pid, start, number)
+
+        monkeypatch.setattr(tree, "send_signal", note)
+        (leftover,) = records.find_leftovers().leftovers
+        assert {facts.pid for facts in leftover.processes} == {facts.pid for facts in family}
+        assert records.end_leftovers([leftover]) == []
+        assert not any(lives(facts) for facts in [*family, guardian])
+        assert signalled[-1] == guardian.pid
+        assert signalled.count(guardian.pid) == 1
+
+
+def test_whoever_has_a_guardians_pid_by_now_is_never_touched(
+    records: WorkerRecords, folder: Path
+) -> None:
+    """Nor waited for, nor what it has started."""
+    with guarded(records, SLEEP) as (_, worker, guardian):
+        edit(folder, guardian_start_time=guardian.start_time - 1, start_time=worker.start_time - 1)
+        started = time.monotonic()
+        assert found_pids(records) == []
+        assert time.monotonic() - started < leftovers.GUARDIAN_SECONDS / 2
+        assert lives(worker)
+        assert lives(guardian)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_guardian_of_another_boot_is_not_waited_for(records: WorkerRecords, folder: Path) -> None:
+    """Its pid and start time mean nothing any more."""
+    with guarded(records, SLEEP) as (_, _, guardian):
+        edit(folder, boot_id="00000000-0000-0000-0000-000000000000")
+        started = time.monotonic()
+        assert found_pids(records) == []
+        assert time.monotonic() - started < leftovers.GUARDIAN_SECONDS / 2
+        assert lives(guardian)
+
+
+def test_a_record_of_an_earlier_version_is_read(records: WorkerRecords, folder: Path) -> None:
+    """It names no guardian."""
+    with crashed(records, SLEEP) as worker:
+        (path,) = folder.iterdir()
+        record = msgspec.json.decode(path.read_bytes())
+        del record["guardian"], record["guardian_start_time"]
+        path.write_bytes(msgspec.json.encode(record))
         assert found_pids(records) == [worker.process.pid]
 
 

@@ -220,6 +220,33 @@ def test_without_its_leader_only_what_was_seen_before_counts() -> None:
         assert [facts.pid for facts in found] == [12, 13]
 
 
+def test_what_a_guardian_has_adopted_is_a_relative_and_the_guardian_is_none() -> None:
+    """Without a mark, a session or a start time in common; the guardian bears the mark itself."""
+    processes = table(
+        facts_of(20), facts_of(9, ppid=20), facts_of(10, ppid=9), facts_of(11, ppid=9),
+        facts_of(12, ppid=11), facts_of(13, ppid=20),
+    )  # fmt: skip
+    marks = {9: MARK, 10: MARK}
+    for leader in (10, None):
+        found = tree.relatives(
+            leader,
+            known={},
+            mark=MARK,
+            daemon=20,
+            guardian=9,
+            processes=processes,
+            read_mark=marks.get,
+        )
+        assert [facts.pid for facts in found] == [11, 12] if leader else [10, 11, 12]
+
+
+def test_a_guardian_that_is_gone_leads_to_nobody() -> None:
+    """Its pid is in no scan."""
+    processes = table(facts_of(10, ppid=1), facts_of(11, ppid=1))
+    found = tree.relatives(10, known={}, mark=MARK, daemon=NOBODY, guardian=9, processes=processes)
+    assert found == []
+
+
 def test_the_mark_alone_makes_nobody_a_relative(spawn: Spawn) -> None:
     """It can be copied; it is told of separately, as a hint."""
     shell = spawn(
