@@ -113,7 +113,8 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
     ],
     (53, "supervisor_sigkill"): [
         (DAEMON, "test_its_workers_die_with_it"),
-        (DAEMON, "test_the_next_start_ends_what_a_killed_daemon_left"),
+        (DAEMON, "test_nothing_outlives_a_killed_daemon"),
+        (DAEMON, "test_the_next_start_ends_what_a_killed_daemon_and_guardian_left"),
     ],
     (54, "supervisor_thread_churn"): [
         (PROCESS, "test_an_idle_worker_outlives_the_threads_of_the_daemon")
