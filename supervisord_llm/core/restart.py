@@ -69,8 +69,7 @@ def decide(
     """
     healthy = ready_since is not None and now - ready_since >= policy.healthy_after
     streak = 1 if healthy else history.streak + 1
-    recent = tuple(at for at in history.failures if now - at < policy.restart_window)
-    failures = (*recent, now)
+    failures = (*_recent(history, now, policy), now)
     after = History(failures=failures, streak=streak)
     if len(failures) > policy.max_restarts:
         return after, Park(len(failures))
@@ -79,6 +78,23 @@ def decide(
         return after, Start(streak)
     delay = backoff(policy, doublings, roll)
     return after, Wait(streak, delay)
+
+
+def decide_uncharged(history: History, now: float, policy: Policy) -> tuple[History, Start | Park]:
+    """What to do with a slot whose worker has just ended in a way that does not count against it.
+
+    It starts at once and its streak is what it was. But ends that were counted later (see `blame`)
+    may be too many by now; a slot that loses each of its workers in such a way would otherwise
+    never be parked.
+    """
+    after = History(failures=_recent(history, now, policy), streak=history.streak)
+    if len(after.failures) > policy.max_restarts:
+        return after, Park(len(after.failures))
+    return after, Start(1)
+
+
+def _recent(history: History, now: float, policy: Policy) -> tuple[float, ...]:
+    return tuple(at for at in history.failures if now - at < policy.restart_window)
 
 
 def blame(history: History, at: float) -> History:

@@ -151,9 +151,15 @@ def _resume(state: State, _event: object) -> _Move:
 
 
 def _restart(state: State, now: float, roll: float, reason: str) -> _Move:
-    history, decision = restart.decide(
+    decided = restart.decide(
         state.history, now, state.policy, ready_since=state.ready_since, roll=roll
     )
+    return _follow(state, now, reason, *decided)
+
+
+def _follow(
+    state: State, now: float, reason: str, history: restart.History, decision: restart.Decision
+) -> _Move:
     counted = _replace(state, history=history)
     if isinstance(decision, restart.Park):
         parked = _down(counted, SlotState.PARKED, reason)
@@ -256,8 +262,8 @@ def _gone(state: State, event: Gone) -> _Move:
     reason = state.reason or "unknown"
     if event.charged:
         return _restart(state, event.now, event.roll, reason)
-    starting, effects = _spawn(_replace(state, restarts=state.restarts + 1), reason=reason)
-    return starting, (TellRestart(1, 0.0, reason), *effects)
+    decided = restart.decide_uncharged(state.history, event.now, state.policy)
+    return _follow(state, event.now, reason, *decided)
 
 
 def _blamed(state: State, event: Blamed) -> _Move:

@@ -12,6 +12,8 @@ from supervisord_llm.core.slot import (
     Next,
     Offer,
     State,
+    TellDown,
+    TellParked,
     TellQuarantined,
     TellRestart,
     TellResumed,
@@ -230,6 +232,21 @@ QUARANTINED = [
         {
             GONE_INNOCENT: spawns(
                 TellRestart(1, 0.0, "token_stall"), reason="token_stall", restarts=3
+            ),
+        },
+    ),
+    Sample(
+        "quarantined for what is held to be a request's fault, after too many that were not",
+        quarantined(history=History(failures=(*THREE_FAILURES.failures, 975.0), streak=3)),
+        {
+            GONE_INNOCENT: goes(
+                SlotState.PARKED,
+                TellParked(4, "token_stall"),
+                TellDown(),
+                reason="token_stall",
+                in_flight=0,
+                cancelling=0,
+                capacity=0,
             ),
         },
     ),

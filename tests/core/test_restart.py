@@ -17,6 +17,7 @@ from supervisord_llm.core.restart import (
     backoff,
     blame,
     decide,
+    decide_uncharged,
 )
 
 POLICY = Policy(
@@ -123,6 +124,22 @@ def test_an_end_that_counts_after_all_counts_toward_parking_from_its_own_time_on
     late = 900.0 + policy.restart_window
     _, decision = decide(history, late, policy, ready_since=1015.0, roll=0.5)
     assert Park(3) == decision
+
+
+def test_an_end_that_does_not_count_starts_the_next_worker_at_once() -> None:
+    """The streak is what it was; what the window has left behind is forgotten as ever."""
+    policy = msgspec.structs.replace(POLICY, max_restarts=2)
+    history = History(failures=(100.0, 600.0, 610.0), streak=5)
+    expected = (History(failures=(600.0, 610.0), streak=5), Start(1))
+    assert expected == decide_uncharged(history, 100.0 + policy.restart_window, policy)
+
+
+def test_an_end_that_does_not_count_does_not_hide_those_that_came_to_count() -> None:
+    """Each was held against a request first: none was looked at when it happened."""
+    policy = msgspec.structs.replace(POLICY, max_restarts=2)
+    history = blame(blame(blame(History(), 1000.0), 1010.0), 1020.0)
+    expected = (history, Park(3))
+    assert expected == decide_uncharged(history, 1030.0, policy)
 
 
 @given(policy=policies, doublings=st.integers(0, 5000), roll=rolls)

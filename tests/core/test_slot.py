@@ -162,13 +162,21 @@ class Slot(RuleBasedStateMachine):
     @rule(roll=rolls, charged=st.booleans())
     def is_reaped(self, roll: float, *, charged: bool) -> None:
         """What was planned for this moment happens; an end that is not charged leaves no mark."""
-        next_, before = self.state.next, self.state.history
+        next_, before, policy = self.state.next, self.state.history, self.state.policy
         self.happens(slot.Gone(self.now, roll, charged))
         if next_ is Next.STOP:
             assert SlotState.STOPPED == self.state.kind
-        elif next_ is Next.START or not charged:
+        elif next_ is Next.START:
             assert SlotState.STARTING == self.state.kind
             assert before == self.state.history
+        elif not charged:
+            recent = [at for at in before.failures if self.now - at < policy.restart_window]
+            worn_out = len(recent) > policy.max_restarts
+            assert (SlotState.PARKED if worn_out else SlotState.STARTING) == self.state.kind
+            assert (tuple(recent), before.streak) == (
+                self.state.history.failures,
+                self.state.history.streak,
+            )
 
     @rule(age=st.floats(0.0, 500.0))
     def is_blamed_for_an_earlier_end(self, age: float) -> None:
