@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -46,6 +47,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     heeds_kill: float | None = 0.1
     exits_after: float | None = None
     """By itself, counted from its spawn."""
+    dies_of_prompts: float | None = None
+    """By itself, counted from being given a request."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,18 +58,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     graces: escalation.Graces
     policy: restart.Policy
     limits: admission.Limits
+    max_attempts: int = 1
 
 
 class Request:
-    """One request: its ledger, and when it was sealed."""
+    """One request: its ledger, when it was sealed, and who worked on it."""
 
-    def __init__(self, id_: RequestId, now: float) -> None:
+    def __init__(self, id_: RequestId, now: float, attempts: int) -> None:
         self.id = id_
-        self.state = ledger.State(accepted_at=now)
+        self.state = ledger.State(accepted_at=now, attempts_left=attempts - 1)
+        self.tries: list[tuple[float, Worker]] = []
+        self.delivered: list[Worker] = []
+        """Whose words the client was given, one entry for each."""
+        self.charged: list[Worker] = []
+        """Whose ends are held against it."""
+        self.lates = 0
+        """Endings that were told as late by workers that had lost it."""
         self.seals: list[tuple[float, Record]] = []
         self.overs = 0
         self.held_by: Worker | None = None
-        self.was_on: Worker | None = None
+
+    @property
+    def was_on(self) -> Worker | None:
+        """The worker that had it last."""
+        return self.tries[-1][1] if self.tries else None
 
 
 class Worker:
@@ -82,9 +97,13 @@ class Worker:
         self.condemned_at: float | None = None
         self.unreapable_at: float | None = None
         self.restart_delay = 0.0
-        """How long the slot waits until there is another, as was told."""
+        """How long the slot waits until there is another, as was told; for ever if parked."""
         self.ladder = escalation.State(graces=of.settings.graces)
+        self.excused = False
+        """Whether its end is charged to a request, and not to its slot."""
         self.requests: dict[RequestId, Request] = {}
+        self.lost: dict[RequestId, Request] = {}
+        """What was taken from it for another worker."""
         self.cancellations: dict[RequestId, cancellation.State] = {}
         self.decoding: set[RequestId] = set()
 
@@ -175,7 +194,7 @@ class Pool:
         if admission.refusal(len(self._waiting), limits, states, stopping=False):
             self.refused += 1
             return
-        request = Request(f"req_{len(self.requests)}", self.now)
+        request = Request(f"req_{len(self.requests)}", self.now, self.settings.max_attempts)
         self.requests[request.id] = request
         self._waiting.append(admission.Waiting(request.id, self.now))
         self._turn(self._offer)
@@ -236,10 +255,12 @@ class Pool:
         assert worker.condemned_at is None, "work for an unfit worker"
         assert not worker.exited, "work for a worker that has ended"
         self._step_slot(to, slot.Assigned(self.now))
-        request.held_by = request.was_on = worker
+        request.held_by = worker
+        request.tries.append((self.now, worker))
         worker.requests[request.id] = request
         self._post(request, ledger.Assigned(self.now))
         script = worker.script
+        self._later(script.dies_of_prompts, lambda: self._exit(worker))
         self._later(script.prefill, lambda: self._output(worker, request))
         self._later(
             script.prefill + script.decode, lambda: self._done(worker, request, cancelled=False)
@@ -248,12 +269,19 @@ class Pool:
     def _output(self, worker: Worker, request: Request) -> None:
         if worker.exited or worker.condemned_at is not None or request.id not in worker.requests:
             return
+        self._deliver(worker, request)
         self._post(request, ledger.FirstOutput(self.now))
         worker.decoding.add(request.id)
         if request.id in worker.cancellations:
             self._step_cancellation(worker, request, cancellation.Decoding(self.now))
 
+    def _deliver(self, worker: Worker, request: Request) -> None:
+        if request.state.record is None:
+            request.delivered.append(worker)
+
     def _done(self, worker: Worker, request: Request, *, cancelled: bool) -> None:
+        if not worker.exited and request.id in worker.lost:
+            request.lates += 1
         if worker.exited or request.id not in worker.requests:
             return
         if worker.condemned_at is not None:
@@ -266,6 +294,7 @@ class Pool:
             del worker.cancellations[request.id]
         del worker.requests[request.id]
         request.held_by = None
+        self._deliver(worker, request)
         reason = FinishReason.STOP
         done = ledger.Done(now=self.now, cancelled=cancelled, finish_reason=reason, usage=Usage())
         self._post(request, done)
@@ -281,10 +310,39 @@ class Pool:
                     self._withdraw(request.id)
                 case ledger.AskWorker():
                     self._ask(request)
+                case ledger.Requeue():
+                    self._requeue(request)
+                case ledger.Charge():
+                    self._excuse(request)
+                case ledger.Acquit(at):
+                    self._blame(request, at)
                 case ledger.Over():
                     request.overs += 1
                 case _:
                     pass  # an announcement
+
+    def _requeue(self, request: Request) -> None:
+        worker, request.held_by = request.held_by, None
+        assert worker is not None
+        worker.lost[request.id] = worker.requests.pop(request.id)
+        # It waits anew, but where it was.
+        self._waiting.insert(0, admission.Waiting(request.id, self.now))
+        self._waiting.sort(key=lambda entry: self.requests[entry.request].state.accepted_at)
+        self._turn(self._offer)
+        self.at(self.now + self.settings.limits.queue_timeout, self._expire)
+
+    def _excuse(self, request: Request) -> None:
+        assert request.held_by is not None
+        request.held_by.excused = True
+        request.charged.append(request.held_by)
+
+    def _blame(self, request: Request, at: float) -> None:
+        (worker,), request.charged = request.charged, []
+        assert at == worker.condemned_at
+        worker.excused = False
+        # Before it is reaped, its end is yet to be counted.
+        if worker.reaped:
+            self._step_slot(worker.of, slot.Blamed(self.now, at))
 
     def _ask(self, request: Request) -> None:
         worker = request.held_by
@@ -317,8 +375,8 @@ class Pool:
                         effect,
                         lambda elapsed: self._step_cancellation(worker, request, elapsed),
                     )
-                case cancellation.Answer():
-                    self._post(request, ledger.GraceMissed(self.now))
+                case cancellation.Answer(by):
+                    self._post(request, ledger.GraceMissed(self.now, by))
                 case cancellation.Condemn(reason):
                     self._step_slot(worker.of, slot.Condemned(self.now, reason))
                 case _:
@@ -349,6 +407,8 @@ class Pool:
                 case slot.TellRestart(delay=delay):
                     if of.worker is not None:
                         of.worker.restart_delay += delay
+                case slot.TellParked() if of.worker is not None:
+                    of.worker.restart_delay = math.inf
                 case slot.Offer():
                     self._turn(self._offer)
                 case slot.TellDown():
@@ -388,9 +448,10 @@ class Pool:
         worker.condemned_at = self.now
         for id_ in list(worker.cancellations):
             self._step_cancellation(worker, worker.requests[id_], cancellation.WorkerGone(self.now))
+        alone = reason is QuarantineReason.UNEXPECTED_EXIT and len(worker.requests) == 1
+        error = FailureReason.WORKER_QUARANTINED
         for request in list(worker.requests.values()):
-            lost = ledger.WorkerLost(self.now, FailureReason.WORKER_QUARANTINED, reason.value)
-            self._post(request, lost)
+            self._post(request, ledger.WorkerLost(self.now, error, reason.value, alone))
 
     # Ladder -------------------------------------------------------------------------------------
 
@@ -422,7 +483,7 @@ class Pool:
         for request in requests.values():
             request.held_by = None
             self._post(request, ledger.Released(self.now, resolution))
-        self._step_slot(worker.of, slot.Gone(self.now, 0.5))
+        self._step_slot(worker.of, slot.Gone(self.now, 0.5, charged=not worker.excused))
 
     @property
     def alive(self) -> list[Worker]:
