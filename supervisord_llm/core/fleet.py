@@ -33,11 +33,10 @@ SERVING = frozenset({SlotState.READY, SlotState.BUSY, SlotState.CANCELLING})
 """The states in which a slot serves: a cancellation within its grace is normal service."""
 
 _FAILED = frozenset({SlotState.QUARANTINED, SlotState.BACKOFF, SlotState.PARKED})
-_ON_ITS_WAY_OUT = frozenset({SlotState.DRAINING, SlotState.QUARANTINED})
 _DOWN = frozenset({SlotState.STOPPED, SlotState.PARKED})
 _LEAST_USEFUL = (
     frozenset({SlotState.STOPPED, SlotState.PARKED, SlotState.BACKOFF}),
-    _ON_ITS_WAY_OUT,
+    frozenset({SlotState.DRAINING, SlotState.QUARANTINED}),
     frozenset({SlotState.STARTING}),
 )
 
@@ -277,7 +276,7 @@ class _Planner:
         elif view.state is SlotState.STOPPED:
             self._update_stopped(view)
             self._actions.append(Start(view.index))
-        elif view.state in _ON_ITS_WAY_OUT and view.stopping:
+        elif view.stopping:
             self._actions.append(Start(view.index))
         elif stale and view.state is SlotState.DRAINING:
             self._actions.append(Update(view.index))
@@ -285,7 +284,7 @@ class _Planner:
             self._actions.append(Replace(view.index, self._reason(view)))
 
     def _take_down(self, view: SlotView) -> None:
-        if view.state is SlotState.STOPPED or view.held:
+        if view.state is SlotState.STOPPED:
             self._update_stopped(view)
         elif view.state is SlotState.PARKED:
             if outdated(view, self._want):
@@ -345,8 +344,7 @@ class _Planner:
 
     def _reluctance(self, view: SlotView) -> tuple[bool, bool, bool, int]:
         """Who takes work first: who does already, has some, and will stay longest."""
-        busy = view.active and view.in_flight > 0
-        return not view.active, not busy, outdated(view, self._want), view.index
+        return not view.active, view.in_flight == 0, outdated(view, self._want), view.index
 
 
 def _surge_among(slots: Sequence[SlotView]) -> tuple[SlotView, SlotView] | None:

@@ -93,6 +93,25 @@ def test_a_pool_that_shrinks_gives_up_first_what_serves_least() -> None:
     assert [Rest(5), Leave(6, SCALE_DOWN)] == made.done
 
 
+def test_of_the_slots_that_serve_one_on_standby_is_given_up_first_and_then_an_outdated_one() -> (
+    None
+):
+    """Whatever their numbers: it saves a change of hands, or a replacement."""
+    made = pool(2, ready=False, standby=1)
+    made.ready(1, 2, 0)
+    made.wish(standby=0)
+    assert [Leave(0, SCALE_DOWN)] == made.done
+    made.gone(0)
+    made.reload()
+    made.ready(0)
+    made.gone(1)
+    assert {0: 2, 1: 2, 2: 1} == {index: each.settings for index, each in made.slots.items()}
+    made.wish(workers=1)
+    left = [each for each in made.done if isinstance(each, Leave)]
+    assert [Leave(1, SCALE_DOWN), Leave(2, SCALE_DOWN)] == left
+    assert [0] == made.active()
+
+
 def test_a_slot_that_an_operator_holds_counts_and_is_given_up_first() -> None:
     """No other is made in its place while it is held, and none that serves goes before it."""
     made = pool(3)
@@ -349,6 +368,18 @@ def test_of_too_many_active_slots_those_without_work_stand_by() -> None:
     assert [Rest(0), Rest(1)] == made.done
     made.wish(workers=2, standby=1)
     assert [Activate(0)] == made.done
+    made.slots[0].recycle = True
+    made.wish(workers=1, standby=2)
+    made.wish(workers=2, standby=1)
+    assert Activate(1) in made.done
+
+
+def test_one_that_is_to_be_replaced_stands_by_before_one_that_stays() -> None:
+    """The other would have to take over from it soon."""
+    made = pool(2)
+    made.slots[0].recycle = True
+    made.wish(workers=1, standby=1)
+    assert [1] == made.active()
 
 
 # Load ---------------------------------------------------------------------------
@@ -393,6 +424,17 @@ def test_a_pool_that_is_not_loaded_does_not_grow_and_takes_new_settings_as_it_is
     made.wish(loaded=True)
     assert {0: "starting", 1: "starting", 2: "starting"} == made.states()
     assert [2, 2, 2] == [each.worker for each in made.slots.values()]
+
+
+def test_a_pool_that_is_loaded_with_new_settings_starts_nothing_with_the_old_ones() -> None:
+    """Both wishes may come at once."""
+    made = pool(1, ready=False, loaded=False)
+    made.wish(loaded=True)
+    made.wish(loaded=False)
+    made.gone(0)
+    made.wish(loaded=True, revision=2)
+    assert [Update(0), Start(0)] == made.done
+    assert 2 == made.slots[0].worker
 
 
 def test_a_pool_that_is_unloaded_during_a_replacement_gives_it_up() -> None:
