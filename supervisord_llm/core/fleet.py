@@ -342,9 +342,9 @@ class _Planner:
         ]
         return [*activated, *rested]
 
-    def _reluctance(self, view: SlotView) -> tuple[bool, bool, bool, int]:
+    def _reluctance(self, view: SlotView) -> tuple[bool, bool, bool]:
         """Who takes work first: who does already, has some, and will stay longest."""
-        return not view.active, view.in_flight == 0, outdated(view, self._want), view.index
+        return not view.active, view.in_flight == 0, outdated(view, self._want)
 
 
 def _surge_among(slots: Sequence[SlotView]) -> tuple[SlotView, SlotView] | None:

@@ -101,15 +101,15 @@ def test_of_the_slots_that_serve_one_on_standby_is_given_up_first_and_then_an_ou
     made.ready(1, 2, 0)
     made.wish(standby=0)
     assert [Leave(0, SCALE_DOWN)] == made.done
-    made.gone(0)
+    made = pool(2)
     made.reload()
-    made.ready(0)
-    made.gone(1)
-    assert {0: 2, 1: 2, 2: 1} == {index: each.settings for index, each in made.slots.items()}
+    made.ready(2)
+    made.gone(0)
+    assert {0: 2, 1: 1, 2: 2} == {index: each.settings for index, each in made.slots.items()}
     made.wish(workers=1)
     left = [each for each in made.done if isinstance(each, Leave)]
-    assert [Leave(1, SCALE_DOWN), Leave(2, SCALE_DOWN)] == left
-    assert [0] == made.active()
+    assert [Leave(0, SCALE_DOWN), Leave(1, SCALE_DOWN)] == left
+    assert [2] == made.active()
 
 
 def test_a_slot_that_an_operator_holds_counts_and_is_given_up_first() -> None:
