@@ -214,3 +214,27 @@ class Pool:
     def active(self) -> list[int]:
         """The slots that take work."""
         return sorted(each.index for each in self.staying if each.active and each.serving)
+
+
+def pool(workers: int, *, ready: bool = True, **wants: object) -> Pool:
+    """A pool of so many workers, all of which serve."""
+    made = Pool(Want(**{"workers": workers, "revision": 1, **wants}))  # type: ignore[arg-type]
+    if ready:
+        made.ready(*made.slots)
+    return made
+
+
+def park(of: Pool, index: int) -> None:
+    """Let a slot fail until it is parked."""
+    while of.states()[index] != "parked":
+        if of.states()[index] == "backoff":
+            of.wakes(index)
+        of.fails(index)
+        of.gone(index)
+
+
+def back_off(of: Pool, index: int) -> None:
+    """Let a slot fail until it waits for its next start."""
+    while of.states()[index] != "backoff":
+        of.fails(index)
+        of.gone(index)
