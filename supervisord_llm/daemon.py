@@ -7,9 +7,11 @@ the sockets last, so that every client still gets its record.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sysconfig
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -20,12 +22,20 @@ from supervisord_llm import __version__, events
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.listeners import UnixListener, open_listeners
 from supervisord_llm.api.server import serve
-from supervisord_llm.config.launch import LaunchPlan, slot_launches
+from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import LoadedConfig
-from supervisord_llm.host import tree
+from supervisord_llm.config.problems import ConfigWarning
+from supervisord_llm.errors import ConfigError, Refused
+from supervisord_llm.host import gpu, tree
+from supervisord_llm.host.cgroups import Delegation, Unavailable
 from supervisord_llm.host.leftovers import WorkerRecords
+from supervisord_llm.host.oom import KernelLog, OomWatch
+from supervisord_llm.host.parking import ParkingRecords
 from supervisord_llm.paths import runtime_dir
+from supervisord_llm.runtime.gpu import GpuMemory
 from supervisord_llm.runtime.lag import LagMeter
+from supervisord_llm.runtime.machine import Machine
+from supervisord_llm.runtime.reconfigure import Reconfiguration
 from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.signals import serve_signals
 from supervisord_llm.runtime.supervisor import Supervisor
@@ -44,16 +54,18 @@ class Daemon:
     def __init__(
         self,
         loaded: LoadedConfig,
-        plan: LaunchPlan,
+        warnings: Sequence[ConfigWarning],
         records: WorkerRecords,
+        parking: ParkingRecords,
         on_ready: Callable[[], None] | None,
     ) -> None:
         """Put the parts together; `run` brings them to life.
 
         Args:
             loaded: the configuration.
-            plan: how each slot's workers are started.
-            records: the state directory, held by this daemon.
+            warnings: what an operator should know of it.
+            records: the state directory's records of workers, held by this daemon.
+            parking: its records of parked slots.
             on_ready: called once, when the first verdicts are in and every required pool serves.
         """
         self.config = loaded.config
@@ -67,9 +79,11 @@ class Daemon:
             consumers=[self.totals],
         )
         self._loaded = loaded
-        self._plan = plan
+        self._warnings = warnings
         self._records = records
+        self._parking = parking
         self._on_ready = on_ready
+        self._machine = Machine(None, None, GpuMemory(None), self.log.publish)
         # Asked now: a terminal that has hung up no longer says that it is one.
         self._on_terminal = os.isatty(_STDERR)
         self._stop = trio.Event()
@@ -90,13 +104,15 @@ class Daemon:
         self._tell_start()
         supervisor = Supervisor(
             self.config,
-            list(self._plan.launches.values()),
             boot=self.boot,
             publish=self.log.publish,
-            records=RecordKeeper(self._records, self.log.publish),
+            records=RecordKeeper(self._records, self._parking, self.log.publish),
+            machine=self._machine,
             launcher=Path(sysconfig.get_path("scripts")) / LAUNCHER,
+            environ=os.environ,
             sweep=True,
         )
+        reconfigure = Reconfiguration(self._loaded, supervisor, self.log.publish, os.environ)
         lag = LagMeter(lambda seconds: self._publish(events.DaemonLoopLag(seconds=seconds)))
         front = Front(
             supervisor=supervisor,
@@ -104,12 +120,12 @@ class Daemon:
             totals=self.totals,
             publish=self.log.publish,
             live=lambda: lag.seconds <= self.config.daemon.max_loop_lag,
-            config=self.config,
+            reload_config=reconfigure,
             config_path=str(self._loaded.path),
             version=__version__,
         )
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_signals, self.stop, self._hang_up)
+            await nursery.start(serve_signals, self.stop, partial(self._hang_up, reconfigure))
             nursery.start_soon(lag.run)
             await nursery.start(partial(serve, front, listeners))
             await nursery.start(supervisor.run)
@@ -134,11 +150,16 @@ class Daemon:
                 digest=self._loaded.digest,
             )
         )
-        for warning in [*self._loaded.warnings, *self._plan.warnings]:
+        for warning in [*self._loaded.warnings, *self._warnings]:
             self._warn(warning.topic, warning.message, warning.remedy)
 
     def _warn(self, topic: str, message: str, remedy: str) -> None:
         self._publish(events.DaemonWarning(topic=topic, message=message, remedy=remedy))
+
+    def close(self) -> None:
+        """Give back what the daemon holds open."""
+        self._machine.close()
+        self.log.close()
 
     def end_leftovers(self) -> None:
         """End what an earlier daemon left running; blocks for a bounded time."""
@@ -156,6 +177,29 @@ class Daemon:
                 "nothing to do" if ended else "its memory stays occupied until it ends",
             )
 
+    def look_at_machine(self) -> None:
+        """Take the subtree of control groups that was given, before anything is started."""
+        groups = Delegation.find()
+        if isinstance(groups, Delegation) and (refused := groups.take()) is not None:
+            groups = refused
+        delegation = groups if isinstance(groups, Delegation) else None
+        if isinstance(groups, Unavailable) and self._wants_memory_limits():
+            self._warn(
+                "cgroups",
+                f"memory limits hold by measuring alone: {groups.why}",
+                "as a systemd service, give it Delegate=yes",
+            )
+        self._machine = Machine(
+            delegation,
+            OomWatch(time.monotonic, log=KernelLog.open()),
+            GpuMemory(gpu.find()),
+            self.log.publish,
+        )
+
+    def _wants_memory_limits(self) -> bool:
+        limits = [pool.limits for pool in self.config.pool.values()]
+        return any(each.memory_hard is not None for each in limits)
+
     async def _tell_ready(self, supervisor: Supervisor) -> None:
         await supervisor.wait_first_verdicts()
         if supervisor.stopping:
@@ -166,15 +210,13 @@ class Daemon:
         ):
             self._on_ready()
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, reconfigure: Reconfiguration) -> None:
         if self._on_terminal:
             self.stop("SIGHUP")
             return
-        self._warn(
-            "sighup",
-            "SIGHUP changes nothing: this version does not re-read its configuration",
-            "restart the daemon to apply a changed configuration",
-        )
+        # An invalid file is told of by the event; a daemon that stops needs none any more.
+        with contextlib.suppress(ConfigError, Refused):
+            reconfigure()
 
     def _warn_unreaped(self, supervisor: Supervisor) -> None:
         left = [slot for slot in supervisor.slots.values() if slot.pid is not None]
@@ -201,17 +243,20 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
     plan = slot_launches(loaded.config, cores=cores, environ=os.environ)
     configs = loaded.config.listen
     folder = runtime_dir(os.environ)
+    state_dir = Path(loaded.config.daemon.state_dir)
     with (
-        WorkerRecords(Path(loaded.config.daemon.state_dir)) as records,
+        WorkerRecords(state_dir) as records,
         open_listeners(configs, runtime_dir=folder) as listeners,
     ):
 
         async def run() -> int:
-            daemon = Daemon(loaded, plan, records, on_ready)
+            parking = ParkingRecords(state_dir)
+            daemon = Daemon(loaded, plan.warnings, records, parking, on_ready)
             try:
                 daemon.end_leftovers()
+                daemon.look_at_machine()
                 return await daemon.run(listeners)
             finally:
-                daemon.log.close()
+                daemon.close()
 
         return trio.run(run)

@@ -12,13 +12,15 @@ from typing import TypeVar
 
 import trio
 
-from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import load
 from supervisord_llm.core.record import Record
 from supervisord_llm.events import Event, RequestAccepted, RequestFinished
 from supervisord_llm.host import tree
 from supervisord_llm.host.leftovers import WorkerRecords
+from supervisord_llm.host.parking import ParkingRecords
 from supervisord_llm.runtime.channel import Write
+from supervisord_llm.runtime.gpu import GpuMemory
+from supervisord_llm.runtime.machine import Machine
 from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.request import RequestSpec, RequestStream
@@ -164,16 +166,16 @@ async def bench(
     before = trio.lowlevel.current_statistics().tasks_living, open_descriptors()
     argv = command or ["sllm-sim-worker", *options.split()]
     config = load(write_command(folder, argv, workers, settings), os.environ)
-    plan = slot_launches(config.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
     events = Recorder()
     tree.set_child_subreaper()  # as the daemon does: it adopts what workers leave behind
     with WorkerRecords(folder / "state") as records:
         supervisor = Supervisor(
             config.config,
-            list(plan.launches.values()),
             boot="test",
             publish=events,
-            records=RecordKeeper(records, events),
+            records=RecordKeeper(records, ParkingRecords(folder / "state"), events),
+            machine=Machine(None, None, GpuMemory(None), events),
+            environ=os.environ,
             launcher=SCRIPTS / "sllm-launch",
             sweep=False,
             write=write,

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supervisord_llm.config.schema import Config
 from supervisord_llm.events import Event
+from supervisord_llm.runtime.reconfigure import Change
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
@@ -24,9 +24,10 @@ class Front:
     ring: Ring
     totals: Totals
     publish: Publish
+    reload_config: Callable[[], Change]
+    """Reads the configuration file again and puts it in force; raises ``ConfigError``."""
     live: Callable[[], bool]
     """Whether the event loop's measured lag is within ``daemon.max_loop_lag``."""
-    config: Config
     config_path: str
     version: str
 

@@ -22,9 +22,11 @@ from supervisord_llm.api.errors import http_error
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_body, until_disconnect
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
+from supervisord_llm.api.sessions import check_session_id
 from supervisord_llm.core.words import RejectReason
 from supervisord_llm.errors import ClientError, InternalError, InvalidRequest, Refused, UnknownModel
 from supervisord_llm.events import DaemonWarning, RequestRejected
+from supervisord_llm.host.peers import Peer
 from supervisord_llm.openai.templates import ChatTemplate, TemplateBroken
 from supervisord_llm.runtime.mailbox import Batch
 from supervisord_llm.runtime.pool import Pool
@@ -43,7 +45,7 @@ async def generate(front: Front, request: Request) -> ASGIApp:
         asked = decode_body(body, _decoder)
     with _rejections(front, request, asked.pool):
         pool = _find_pool(front, asked.pool)
-        spec = _spec(front, pool, asked)
+        spec = _spec(front, request, pool, asked)
 
     async def stream(lines: LineStream) -> bytes:
         with _rejections(front, request, pool.name):
@@ -103,7 +105,10 @@ def _find_pool(front: Front, name: str) -> Pool:
     return pool
 
 
-def _spec(front: Front, pool: Pool, asked: GenerateRequest) -> RequestSpec:
+def _spec(front: Front, request: Request, pool: Pool, asked: GenerateRequest) -> RequestSpec:
+    peer: Peer = request.state.peer
+    if asked.session_id is not None:
+        check_session_id(asked.session_id)
     return RequestSpec(
         prompt=_prompt(front, pool, asked),
         max_new_tokens=asked.max_new_tokens,
@@ -112,7 +117,16 @@ def _spec(front: Front, pool: Pool, asked: GenerateRequest) -> RequestSpec:
         top_k=asked.top_k,
         seed=asked.seed,
         stop=tuple(asked.stop or ()),
+        session_id=asked.session_id,
+        priority=asked.priority,
+        queue_timeout=_seconds(asked.queue_timeout_ms),
+        deadline=_seconds(asked.deadline_ms),
+        client=f"uid:{peer.uid}",
     )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> str:

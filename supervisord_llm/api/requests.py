@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from starlette.requests import Request as HttpRequest
@@ -14,8 +13,9 @@ from supervisord_llm.api.commands import command
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_no_body, until_disconnect
 from supervisord_llm.api.replies import json_reply
-from supervisord_llm.core.words import CancelledBy, PoolName, RequestId, RequestState
+from supervisord_llm.core.words import CancelledBy, RequestId
 from supervisord_llm.runtime.clock import Clock
+from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.request import Request
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.schema import RequestInfo, Requests, Timings
@@ -25,7 +25,7 @@ async def index(front: Front, request: HttpRequest) -> ASGIApp:
     """Answer with the requests that are remembered and those under way, newest last."""
     read_query(request)
     found = front.supervisor.requests()
-    positions = _positions(found)
+    positions = _positions(front.supervisor.pools.values())
     clock = front.supervisor.clock
     return json_reply(
         Requests(requests=[_info(clock, each, positions.get(each.id)) for each in found])
@@ -58,21 +58,15 @@ async def cancel(front: Front, request: HttpRequest) -> ASGIApp:
     )
 
 
-def _positions(requests: Iterable[Request]) -> dict[RequestId, int]:
-    """Number those that wait, pool by pool, in the order of their acceptance."""
-    before: Counter[PoolName] = Counter()
-    positions = {}
-    for request in requests:
-        if request.state is RequestState.QUEUED:
-            before[request.pool] += 1
-            positions[request.id] = before[request.pool]
-    return positions
+def _positions(pools: Iterable[Pool]) -> dict[RequestId, int]:
+    """Number those that wait, pool by pool, in the order in which they would be served."""
+    return {id_: place for pool in pools for place, id_ in enumerate(pool.order(), start=1)}
 
 
 def _info_of_one(supervisor: Supervisor, request: Request) -> RequestInfo:
-    waits = request.state is RequestState.QUEUED
-    position = _positions(supervisor.requests())[request.id] if waits else None
-    return _info(supervisor.clock, request, position)
+    pool = supervisor.pools.get(request.pool)  # the configuration may have lost it
+    positions = {} if pool is None else _positions([pool])
+    return _info(supervisor.clock, request, positions.get(request.id))
 
 
 def _info(clock: Clock, request: Request, position: int | None) -> RequestInfo:
@@ -85,6 +79,9 @@ def _info(clock: Clock, request: Request, position: int | None) -> RequestInfo:
         worker=request.worker,
         generation=request.generation,
         attempt=request.attempt,
+        priority=request.priority,
+        client=request.client,
+        session_id=request.session_id,
         accepted_at=clock.rfc3339(request.accepted_at),
         outcome=None if record is None else record.outcome,
         finish_reason=None if record is None else record.finish_reason,

@@ -12,7 +12,18 @@ from typing import Literal, NamedTuple
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from supervisord_llm.api import events, generate, logs, pools, probes, requests, status, workers
+from supervisord_llm.api import (
+    config,
+    events,
+    generate,
+    logs,
+    pools,
+    probes,
+    requests,
+    sessions,
+    status,
+    workers,
+)
 from supervisord_llm.api.front import Front
 
 Handler = Callable[[Front, Request], Awaitable[ASGIApp]]
@@ -21,9 +32,9 @@ Handler = Callable[[Front, Request], Awaitable[ASGIApp]]
 class Endpoint(NamedTuple):
     """One row of the list."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
-    group: Literal["control", "probe"]
+    group: Literal["control", "inference", "probe"]
     handler: Handler
 
 
@@ -31,9 +42,14 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("GET", "/api/v1/status", "control", status.show),
     Endpoint("GET", "/api/v1/pools", "control", pools.index),
     Endpoint("GET", "/api/v1/pools/{pool}", "control", pools.show),
+    Endpoint("POST", "/api/v1/pools/{pool}/reload", "control", pools.reload),
+    Endpoint("POST", "/api/v1/pools/{pool}/drain", "control", pools.drain),
+    Endpoint("POST", "/api/v1/pools/{pool}/resume", "control", pools.resume),
+    Endpoint("POST", "/api/v1/pools/{pool}/scale", "control", pools.scale),
     Endpoint("GET", "/api/v1/workers", "control", workers.index),
     Endpoint("GET", "/api/v1/workers/{slot}", "control", workers.show),
     Endpoint("POST", "/api/v1/workers/{slot}/reload", "control", workers.reload),
+    Endpoint("POST", "/api/v1/workers/{slot}/drain", "control", workers.drain),
     Endpoint("POST", "/api/v1/workers/{slot}/quarantine", "control", workers.quarantine),
     Endpoint("POST", "/api/v1/workers/{slot}/resume", "control", workers.resume),
     Endpoint("GET", "/api/v1/workers/{slot}/logs", "control", logs.stream),
@@ -42,6 +58,10 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("GET", "/api/v1/requests/{id}", "control", requests.show),
     Endpoint("POST", "/api/v1/requests/{id}/cancel", "control", requests.cancel),
     Endpoint("GET", "/api/v1/events", "control", events.stream),
+    Endpoint("POST", "/api/v1/config/reload", "control", config.reload),
+    # A session's name may hold any printable character, the slash included.
+    Endpoint("POST", "/v1/sessions/{id:path}/reset", "inference", sessions.reset),
+    Endpoint("DELETE", "/v1/sessions/{id:path}", "inference", sessions.close),
     Endpoint("GET", "/livez", "probe", probes.livez),
     Endpoint("GET", "/readyz", "probe", probes.readyz),
     Endpoint("GET", "/health", "probe", probes.health),

@@ -13,7 +13,7 @@ from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_no_body
 from supervisord_llm.api.replies import json_reply
 from supervisord_llm.errors import NotFound
-from supervisord_llm.runtime import slot as slots
+from supervisord_llm.runtime import slot_facts
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.slot import Slot
 from supervisord_llm.runtime.supervisor import Supervisor
@@ -38,6 +38,11 @@ async def show(front: Front, request: Request) -> ASGIApp:
 async def reload(front: Front, request: Request) -> ASGIApp:
     """Replace a slot's worker: it drains, is stopped, and the next generation starts (202)."""
     return await _command(front, request, "reload", lambda slot: slot.reload())
+
+
+async def drain(front: Front, request: Request) -> ASGIApp:
+    """Take a slot out of service: its worker finishes what it has, then it is stopped (202)."""
+    return await _command(front, request, "drain", lambda slot: slot.drain())
 
 
 async def quarantine(front: Front, request: Request) -> ASGIApp:
@@ -82,6 +87,8 @@ def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
         slot=slot.name,
         pool=slot.pool,
         state=slot.state,
+        active=slot.active,
+        revision=slot.revision,
         stage=slot.stage,
         since=clock.rfc3339(slot.since),
         reason=slot.reason,
@@ -110,7 +117,7 @@ def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
     )
 
 
-def _last_exit(clock: Clock, last: slots.LastExit) -> LastExit:
+def _last_exit(clock: Clock, last: slot_facts.LastExit) -> LastExit:
     return LastExit(
         exit=last.exit,
         reason=last.reason,

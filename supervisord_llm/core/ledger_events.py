@@ -173,20 +173,10 @@ class Over(msgspec.Struct, frozen=True):
     """Answered and released: forget the request's claims."""
 
 
-Effect = (
-    Seal
-    | Withdraw
-    | Requeue
-    | Charge
-    | Acquit
-    | AskWorker
-    | TellFirstOutput
-    | TellCancel
-    | TellSettled
-    | TellRetried
-    | TellLate
-    | Over
-)
+Tell = TellFirstOutput | TellCancel | TellSettled | TellRetried | TellLate
+"""The effects that only announce something."""
+
+Effect = Seal | Withdraw | Requeue | Charge | Acquit | AskWorker | Tell | Over
 
 EVENTS: tuple[type, ...] = (
     Assigned,

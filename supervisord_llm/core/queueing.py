@@ -79,8 +79,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     session_busy: bool = False
     """Whether something of its session is on a worker: a request, or an operation like a reset."""
     avoid: SlotName | None = None
-    """The slot whose worker died of its last attempt. It goes to another one as long as one is
-    in service, and waits for that one while it is busy."""
+    """The slot whose worker died of its last attempt: another one is taken if one is free."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -314,9 +313,8 @@ class _Room:
         """Where a request would go now, if there is room."""
         if entry.session_slot in self._fit:
             return entry.session_slot if entry.session_slot in self.free else None
-        others = [slot for slot in self.free if slot != entry.avoid]
-        if not others and self._fit <= {entry.avoid}:
-            others = self.free
+        # Not at any price: its next worker is a fresh one, and better than a long wait.
+        others = [slot for slot in self.free if slot != entry.avoid] or self.free
         # min() keeps the first of equals, and the slots come in the order of their indices.
         return min(others, key=self._least_for(entry), default=None)
 

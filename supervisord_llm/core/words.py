@@ -257,6 +257,8 @@ class ExitKind(StrEnum):
 
 class ExitCause(msgspec.Struct, frozen=True):
     """How a process ended: ``exit:3``, ``signal:SIGKILL``, ``core_dumped:SIGABRT``, ``oom_killed``.
+
+    A kill by the kernel for want of memory keeps the signal in its number and name.
     """
 
     kind: ExitKind

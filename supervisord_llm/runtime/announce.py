@@ -212,6 +212,9 @@ class Announcer:
                 pss=used.pss,
                 anonymous=used.anonymous,
                 swap=used.swap,
+                gpu=used.gpu,
+                held=used.held,
+                processes=used.processes,
                 cpu_seconds=used.cpu_seconds,
             )
         )

@@ -59,6 +59,11 @@ class Cancellations:
         """Whether this request is being cancelled."""
         return wire_id in self._states
 
+    @property
+    def any_detached(self) -> bool:
+        """Whether the worker finishes something for nobody."""
+        return any(state.kind is cancellation.Kind.DETACHED for state in self._states.values())
+
     def begin(self, request: Request, terms: cancellation.Terms) -> None:
         """Ask the worker to stop; or, where it cannot be asked, answer and condemn at once."""
         wire_id = request.wire_id
@@ -98,8 +103,8 @@ class Cancellations:
                     self._write(wire_id)
                 case Arm(timer, at, armed_in):
                     self._arm(wire_id, timer, at, armed_in)
-                case cancellation.Answer():
-                    self._requests[wire_id].post(ledger.GraceMissed(trio.current_time()))
+                case cancellation.Answer(by):
+                    self._requests[wire_id].post(ledger.GraceMissed(trio.current_time(), by))
                 case cancellation.Condemn(reason):
                     self._judge.condemn(reason, _DETAILS[reason], self._requests[wire_id])
                 case cancellation.TellDelivered(elapsed):

@@ -19,6 +19,14 @@ class Clock:
         """Seconds on the clock that all deadlines use."""
         return trio.current_time()
 
+    def unix(self, at: float) -> float:
+        """The moment ``at`` in seconds of Unix time."""
+        return at + self._wall_minus_monotonic
+
+    def at(self, unix: float) -> float:
+        """A moment of Unix time on the clock that all deadlines use."""
+        return unix - self._wall_minus_monotonic
+
     def rfc3339(self, at: float) -> str:
         """The moment ``at`` in UTC, with milliseconds."""
         moment = datetime.fromtimestamp(at + self._wall_minus_monotonic, UTC)

@@ -158,7 +158,8 @@ class Guardian:
                 return ExitCause(ExitKind.EXIT, int(code))
             case [b"signalled", number, core]:
                 return signalled(int(number), dumped=core == b"1")
-        return None
+            case _:
+                return None
 
     async def finish(self) -> bool:
         """Let it end everything that is left, and reap it: however long that takes.

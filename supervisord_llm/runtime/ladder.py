@@ -80,6 +80,11 @@ class Ladder:
         return _STAGES.get(self._state.kind)
 
     @property
+    def killed(self) -> bool:
+        """Whether we have sent SIGKILL."""
+        return self._state.killed
+
+    @property
     def resolution(self) -> Resolution:
         """How far the ladder had to be climbed."""
         return escalation.resolution(self._state)

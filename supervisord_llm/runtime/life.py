@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import trio
@@ -13,9 +13,11 @@ from supervisord_llm.config.launch import SlotLaunch
 from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import escalation
 from supervisord_llm.core.words import Generation, Resolution
+from supervisord_llm.host.cgroups import WorkerGroup
 from supervisord_llm.runtime.channel import Write
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.ladder import Ladder, Reaped
+from supervisord_llm.runtime.machine import Machine
 from supervisord_llm.runtime.process import spawn
 from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.request import Publish
@@ -42,6 +44,9 @@ class Tools(msgspec.Struct, frozen=True):
     """
     random: random.Random
     write: Write
+    machine: Machine
+    on_demand: Callable[[], None]
+    """Look whether a pool is to be loaded or unloaded; something has changed."""
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -50,10 +55,8 @@ class Life(msgspec.Struct, frozen=True):
     worker: Worker
     workload: Workload
     ladder: Ladder
-
-
-class Host(Watcher, Keeper, Protocol):
-    """The slot, as its worker's parts see it."""
+    group: WorkerGroup | None
+    """The control group that is its own, where there is one."""
 
 
 def begin(
@@ -62,7 +65,8 @@ def begin(
     config: PoolConfig,
     tools: Tools,
     *,
-    slot: Host,
+    slot: Keeper,
+    ears: Watcher,
     nursery: trio.Nursery,
     timers: Timers,
     on_reaped: Reaped,
@@ -72,15 +76,28 @@ def begin(
     Raises:
         SpawnError: if no process could be started; nothing is left of the attempt.
     """
+    group = tools.machine.group_for(generation, config.limits.memory_hard)
     process, pipes = spawn(
         launch,
         generation,
         launcher=tools.launcher,
         heartbeat=config.heartbeat,
         cancellation=config.cancel.cancellation != "off",
+        cgroup=None if group is None else group.path,
     )
     tools.records.remember(process)
-    worker = Worker(process, pipes, config, slot, tools.write, tools.scans)
+    worker = Worker(
+        process,
+        pipes,
+        config,
+        ears,
+        tools.write,
+        tools.scans,
+        gpu_memory=lambda: tools.machine.gpu_memory,
+        true_cause=lambda cause: tools.machine.cause(
+            cause, process.pid, group, killed_by_us=ladder.killed
+        ),
+    )
     cancel = config.cancel
     workload = Workload(
         launch.pool,
@@ -104,4 +121,4 @@ def begin(
         on_unreapable=lambda: workload.release(Resolution.UNREAPABLE),
     )
     nursery.start_soon(worker.run)
-    return Life(worker, workload, ladder)
+    return Life(worker, workload, ladder, group)

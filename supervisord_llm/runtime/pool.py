@@ -1,102 +1,93 @@
-"""One model's slots and their queue: runs `supervisord_llm.core.admission`, performs its result."""
+"""One model: its slots, the requests that wait for them, and what an operator wants of both."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import trio
 
 from supervisord_llm import events
-from supervisord_llm.config.launch import SlotLaunch
 from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import admission, ledger
-from supervisord_llm.core.admission import Limits, Waiting
 from supervisord_llm.core.words import (
     WIRE_ID_MAX,
     CancelledBy,
+    PlannedReason,
     PoolName,
     RejectReason,
-    RequestId,
+    SlotName,
     SlotState,
 )
-from supervisord_llm.errors import Refused
+from supervisord_llm.errors import InvalidRequest, Refused
+from supervisord_llm.runtime.fleet import Fleet, Launches
 from supervisord_llm.runtime.ids import new_request_id
 from supervisord_llm.runtime.life import Tools
 from supervisord_llm.runtime.mailbox import Mailbox
+from supervisord_llm.runtime.pool_facts import PoolFacts
+from supervisord_llm.runtime.queue import Queue
 from supervisord_llm.runtime.registry import Registry
 from supervisord_llm.runtime.request import Request, RequestSpec, RequestStream
+from supervisord_llm.runtime.sessions import SessionDesk
 from supervisord_llm.runtime.slot import Hooks, Slot
-from supervisord_llm.wire.messages import Generate, Model, Ready
-
-SERVING = frozenset({SlotState.READY, SlotState.BUSY, SlotState.CANCELLING})
-"""The states in which a slot counts as ready: a cancellation within its grace is normal service."""
-
-_RETRY_AFTER_SECONDS = 1.0
+from supervisord_llm.runtime.slot_facts import DOWN
+from supervisord_llm.runtime.timers import Timers
+from supervisord_llm.wire.messages import Generate, Ready
 
 
-class Pool:
+class Pool(PoolFacts):
     """A model, the slots that serve it, and the requests that wait for them."""
 
     def __init__(
         self,
         name: PoolName,
         config: PoolConfig,
-        launches: Sequence[SlotLaunch],
+        launches: Launches,
         tools: Tools,
         registry: Registry,
     ) -> None:
-        """Make the pool's slots; nothing runs yet."""
-        self.name = name
-        self.config = config
-        self.model: Model | None = None
+        """Make the pool's slots; nothing runs yet.
+
+        Raises:
+            ValueError: if a slot cannot be worked out.
+        """
         self._tools = tools
         self._registry = registry
-        self._limits = Limits(config.queue.max_queued, config.queue.queue_timeout)
-        self._queue: dict[RequestId, Request] = {}
-        self._stopping = False
-        self._queue_changed = trio.Event()
-        hooks = Hooks(on_offer=self._schedule, on_down=self._give_up, on_ready=self._learn)
-        self.slots = tuple(Slot(launch, config, tools, hooks) for launch in launches)
-        self._by_name = {slot.name: slot for slot in self.slots}
+        self._timers = Timers()
+        self._scope = trio.CancelScope()
+        self._sessions_known = False
+        # The desk is made from the fleet's slots, and the fleet's slots speak to the desk.
+        hooks = Hooks(
+            on_offer=self._schedule,
+            on_down=self._give_up,
+            on_ready=self._learn,
+            on_move=self._moved,
+            on_lost=self._forget_sessions,
+        )
+        fleet = Fleet(name, config, launches, tools, hooks)
+        desk = SessionDesk(
+            config.session_ttl,
+            lambda: fleet.slots,
+            clock=tools.clock,
+            timers=self._timers,
+            turn=tools.turn,
+            on_offer=self._offer,
+        )
+        queue = Queue(config.queue, desk, clock=tools.clock, timers=self._timers, turn=tools.turn)
+        super().__init__(name, fleet, queue, desk)
 
-    # Facts --------------------------------------------------------------------
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own the tasks of the pool and its slots until cancelled; stop it in order before that."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                self._fleet.open(nursery)
+                nursery.start_soon(self._timers.run)
+                task_status.started()
+                await trio.sleep_forever()
 
-    @property
-    def queued(self) -> int:
-        """How many requests wait."""
-        return len(self._queue)
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests are on workers."""
-        return sum(len(slot.requests) for slot in self.slots)
-
-    @property
-    def serving(self) -> int:
-        """How many slots are ready, busy or cancelling."""
-        return sum(slot.state in SERVING for slot in self.slots)
-
-    @property
-    def ready(self) -> bool:
-        """Whether enough slots serve."""
-        return self.serving >= self.config.min_ready
-
-    @property
-    def has_verdict(self) -> bool:
-        """Whether the pool is ready, or can no longer become so without an operator."""
-        return self.ready or not self._can_ever_serve()
-
-    @property
-    def unavailable_because(self) -> str | None:
-        """Why slots do not serve, in an operator's words; ``None`` if enough of them do."""
-        if self.ready:
-            return None
-        return "; ".join(slot_in_words(slot) for slot in self.slots if slot.state not in SERVING)
-
-    def _can_ever_serve(self) -> bool:
-        return admission.can_ever_serve([slot.state for slot in self.slots])
+    def close(self) -> None:
+        """End the pool's tasks; it is `finished`."""
+        self._scope.cancel()
 
     # The way in ---------------------------------------------------------------
 
@@ -105,6 +96,7 @@ class Pool:
         """Queue a request and hold it; leaving, by whatever exit, settles it or hands it over.
 
         Raises:
+            InvalidRequest: if it names a session and the workers keep none.
             Refused: if the pool does not take it.
         """
         stream = self._accept(spec)
@@ -116,10 +108,17 @@ class Pool:
             stream.request.cancel(CancelledBy.CLIENT)
 
     def _accept(self, spec: RequestSpec) -> RequestStream:
-        states = [slot.state for slot in self.slots]
-        reason = admission.refusal(len(self._queue), self._limits, states, stopping=self._stopping)
+        reason = admission.refusal(
+            len(self._queue),
+            self.config.queue.max_queued,
+            can_serve=self._can_ever_serve(),
+            stopping=self._stopping,
+        )
         if reason is not None:
-            raise Refused(reason, self._refusal_in_words(reason), retry_after=_RETRY_AFTER_SECONDS)
+            raise Refused(
+                reason, self._refusal_in_words(reason), retry_after=self._retry_after(reason)
+            )
+        self._refuse_session(spec)
         queue = self.config.queue
         request = Request(
             new_request_id(),
@@ -127,62 +126,109 @@ class Pool:
             spec,
             owner=self,
             mailbox=Mailbox(queue.mailbox_tokens, queue.mailbox_bytes),
+            max_attempts=queue.max_attempts,
             clock=self._tools.clock,
             publish=self._tools.publish,
             turn=self._tools.turn,
         )
         before = len(self._queue)
-        self._queue[request.id] = request
         self._registry.add(request)
         self._tools.publish(
             events.RequestAccepted(pool=self.name, request=request.id, queued=before)
         )
-        self._tools.turn(self._schedule)
-        self._queue_changed.set()
+
+        def accept() -> None:
+            self._queue.accept(request)
+            self._schedule()
+            if not self.loaded or not before:
+                self._tools.on_demand()
+
+        self._tools.turn(accept)
         return RequestStream(request, before)
+
+    def _refuse_session(self, spec: RequestSpec) -> None:
+        if spec.session_id is None or not self._sessions_known:
+            return
+        if not any(slot.max_sessions for slot in self.slots):
+            raise InvalidRequest(
+                f"cannot use field 'session_id': the workers of pool {self.name!r} keep no named "
+                "sessions; leave it out, or start them with room for some",
+                param="session_id",
+            )
 
     def _refusal_in_words(self, reason: RejectReason) -> str:
         if reason is RejectReason.SHUTTING_DOWN:
             return "the daemon is shutting down; try again once it is back"
         if reason is RejectReason.QUEUE_FULL:
             return (
-                f"the queue of pool {self.name!r} is full ({self._limits.max_queued} requests); "
-                "try again later"
+                f"the queue of pool {self.name!r} is full ({self.config.queue.max_queued} "
+                "requests); try again later"
             )
+        if self.drained:
+            return f"pool {self.name!r} takes no new work: {self.unavailable_because}"
         return (
             f"no slot of pool {self.name!r} can serve ({self.unavailable_because}); an operator "
             "has to see to it with `llmctl workers` and `llmctl resume`"
         )
 
-    # The queue ----------------------------------------------------------------
+    def _retry_after(self, reason: RejectReason) -> float:
+        starts = [slot.next_start_at for slot in self.slots if slot.next_start_at is not None]
+        waits = reason is RejectReason.QUEUE_FULL and not self.serving
+        return self._queue.retry_after(min(starts, default=None) if waits else None)
+
+    # The owner of its requests ------------------------------------------------
 
     def withdraw(self, request: Request) -> None:
         """Take a request out of the queue; inside a turn."""
-        del self._queue[request.id]
+        self._queue.withdraw(request)
+
+    def take_back(self, request: Request) -> None:
+        """A request has lost its worker and waits for another; inside a turn."""
+        self._queue.take_back(request)
+        self._offer()
+        self._tools.turn(self._give_up)
 
     def forget(self, request: Request) -> None:
         """A request is over: it is only remembered for a while."""
+        self._queue.over(request, self.queued + self.in_flight)
         self._registry.retire(request)
+        if self.on_demand or self.drained:
+            self._moved()
 
-    def _waiting(self) -> list[Waiting]:
-        return [Waiting(request.id, request.accepted_at) for request in self._queue.values()]
+    # Who goes where -----------------------------------------------------------
+
+    def _offer(self) -> None:
+        self._tools.turn(self._schedule)
 
     def _schedule(self) -> None:
         """Give what waits to who is free; inside a turn."""
+        self._desk.work()
         if not self._queue:
             return
-        loads = [slot.load() for slot in self.slots]
-        for assignment in admission.assign(self._waiting(), loads):
-            request = self._queue.pop(assignment.request)
-            slot = self._by_name[assignment.slot]
-            slot.assign(request, self._message(request.spec))
-            if request.wire_id == WIRE_ID_MAX:
-                slot.reload()  # ids never wrap; the next worker starts again at 1
+        by_name = {slot.name: slot for slot in self.slots}
+        loads = [slot.load(self._desk.count_of(slot.name)) for slot in self.slots]
+        for request, name in self._queue.assignments(loads):
+            self._assign(request, by_name[name])
 
-    def _message(self, spec: RequestSpec) -> Generate:
+    def _assign(self, request: Request, slot: Slot) -> None:
+        session = request.spec.session_id
+        if session is not None and slot.max_sessions:
+            if not self._desk.has_room(session, slot):
+                # The worker forgets another one first; its answer brings the queue back here.
+                self._queue.put_back(request)
+                return
+            self._desk.used(session, slot)
+        else:
+            session = None
+        slot.assign(request, self._message(request.spec, session))
+        if request.wire_id == WIRE_ID_MAX:
+            slot.replace(PlannedReason.RECYCLE)  # ids never wrap; the next worker begins at 1
+
+    def _message(self, spec: RequestSpec, session: str | None) -> Generate:
         sampling = self.config.sampling
         return Generate(
             prompt=spec.prompt,
+            session_id=session,
             max_new_tokens=(
                 sampling.max_new_tokens if spec.max_new_tokens is None else spec.max_new_tokens
             ),
@@ -195,37 +241,147 @@ class Pool:
 
     def _give_up(self) -> None:
         """Answer for what waits if no slot can take it any more; inside a turn."""
-        if self._can_ever_serve():
+        if self._slots_can_serve() and not self._stopping:
             return
         detail = f"no slot of pool {self.name!r} can serve: {self.unavailable_because}"
-        for request in list(self._queue.values()):
+        for request in self._queue.requests:
             request.post(ledger.PoolLost(self._tools.clock.now(), detail))
 
+    def _forget_sessions(self, slot: SlotName) -> None:
+        self._desk.lost(slot)
+
     def _learn(self, ready: Ready) -> None:
+        self._sessions_known = True
         if ready.model is not None:
             self.model = ready.model
 
-    async def expire_queue(self) -> None:
-        """Fail what has waited for too long; runs for as long as the pool does."""
-        while True:
-            self._queue_changed = trio.Event()
-            at = admission.next_expiry(self._waiting(), self._limits)
-            with trio.move_on_at(float("inf") if at is None else at):
-                await self._queue_changed.wait()
-            now = self._tools.clock.now()
-            for request_id in admission.expired(self._waiting(), self._limits, now):
-                expired = self._queue[request_id]
-                self._tools.turn(partial(expired.post, ledger.QueueExpired(now)))
+    def _moved(self) -> None:
+        """A slot went into service or out of it: see what is to be done about it."""
+        if self.serving and self.serving_since is None:
+            self.serving_since = self._tools.clock.now()
+        if self.drained and not self._queue and not self._stopping:
+            self._fleet.unload(PlannedReason.DRAIN)
+        self._fleet.look()
+        self._tools.on_demand()
 
-    # Stopping -----------------------------------------------------------------
+    # What an operator wants ---------------------------------------------------
+
+    def _refuse_when_stopping(self, verb: str) -> None:
+        if self._stopping:
+            raise Refused(
+                RejectReason.SHUTTING_DOWN,
+                f"cannot {verb} pool {self.name!r}: the daemon shuts down",
+            )
+
+    def reload(self) -> None:
+        """Replace every worker by a fresh one, without losing work.
+
+        Raises:
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("reload")
+        self._fleet.renew()
+
+    def drain(self) -> None:
+        """Take nothing new, finish what waits and runs, then have no workers.
+
+        Raises:
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("drain")
+        self.drained = True
+        self._tools.turn(self._moved)
+
+    def resume(self) -> None:
+        """Bring the pool, and each of its slots that is parked or was stopped, back.
+
+        Raises:
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("resume")
+        self.drained = False
+        if not self.on_demand:
+            self._fleet.load()
+        for slot in self.slots:
+            if slot.held or slot.state in (SlotState.PARKED, SlotState.BACKOFF):
+                slot.resume()
+        self._tools.turn(self._moved)
+
+    def scale(self, workers: int) -> None:
+        """Have so many slots, besides those on standby; until the daemon is started again.
+
+        Raises:
+            InvalidRequest: if the configuration has no place for so many.
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("scale")
+        try:
+            self._fleet.scale(workers)
+        except ValueError as error:
+            raise InvalidRequest(
+                f"cannot scale pool {self.name!r} to {workers} workers: {error}", param="workers"
+            ) from error
+
+    async def close_session(self, session_id: str) -> bool:
+        """Forget a session, after what was asked of it before; whether there was one.
+
+        Raises:
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("close a session of")
+        return await self._desk.ask("close", session_id)
+
+    async def reset_session(self, session_id: str) -> bool:
+        """Empty a session, after what was asked of it before; whether there was one.
+
+        Raises:
+            Refused: if the daemon is shutting down.
+        """
+        self._refuse_when_stopping("reset a session of")
+        return await self._desk.ask("reset", session_id)
+
+    async def wait_settled(self) -> None:
+        """Wait until no planned change of its slots is under way."""
+        while self.reloading:
+            await self._tools.moves.park()
+
+    # What the daemon wants ----------------------------------------------------
+
+    def reconfigure(self, config: PoolConfig, launches: Launches, *, renew: bool) -> None:
+        """Put another configuration into force; ``renew`` replaces the workers, one by one."""
+        before = self.config
+        self._fleet.config, self._fleet.launches = config, launches
+        self._queue.config = config.queue
+        self._desk.ttl = config.session_ttl
+        if config.workers != before.workers:
+            self._fleet.workers = config.workers
+        if renew:
+            self._fleet.renew()
+        if not self.on_demand and not self.drained:
+            self._fleet.load()
+        self._tools.turn(self._moved)
+
+    def note_launches(self, launches: Launches) -> None:
+        """Other pools have changed, and with them, perhaps, the cores that are left for this."""
+        self._fleet.launches = launches
+
+    def load(self) -> None:
+        """Have workers; inside a turn."""
+        if not self.loaded and not self.drained:
+            self.serving_since = None
+            self._fleet.load()
+
+    def unload(self, reason: PlannedReason) -> None:
+        """Have none; what waits goes on waiting; inside a turn."""
+        if self.loaded:
+            self._fleet.unload(reason)
 
     def begin_stop(self) -> None:
         """Take nothing new, answer for what waits, let the slots finish what they have."""
         self._stopping = True
-        for request in list(self._queue.values()):
+        for request in self._queue.requests:
             request.cancel(CancelledBy.SHUTDOWN)
-        for slot in self.slots:
-            slot.stop_for_good("shutdown")
+        self._fleet.stop()
 
     def cancel_all(self, by: CancelledBy) -> None:
         """Cancel whatever is on workers."""
@@ -234,13 +390,5 @@ class Pool:
 
     async def wait_down(self) -> None:
         """Wait until no slot has a process and none is due."""
-        for slot in self.slots:
-            await slot.wait_down()
-
-
-def slot_in_words(slot: Slot) -> str:
-    """A slot's state for a message: ``smollm.0 parked (unexpected_exit, exit:1)``."""
-    facts = [slot.reason] if slot.reason else []
-    if slot.last_exit is not None and slot.state in (SlotState.PARKED, SlotState.BACKOFF):
-        facts.append(slot.last_exit.exit)
-    return f"{slot.name} {slot.state}" + (f" ({', '.join(facts)})" if facts else "")
+        while not all(slot.state in DOWN for slot in self.slots):
+            await self._tools.moves.park()

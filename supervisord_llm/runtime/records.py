@@ -1,20 +1,29 @@
-"""Writes down which workers live, for the daemon's next start; a full disk costs a warning."""
+"""Writes down which workers live and which slots are parked, for the daemon's next start.
+
+A full disk costs a warning and nothing else.
+"""
 
 from __future__ import annotations
 
 from supervisord_llm import events
 from supervisord_llm.host.leftovers import WorkerRecords
+from supervisord_llm.host.parking import ParkingRecord, ParkingRecords
 from supervisord_llm.runtime.process import WorkerProcess
 from supervisord_llm.runtime.request import Publish
 
 
 class RecordKeeper:
-    """The slots' face of `supervisord_llm.host.leftovers`."""
+    """The slots' face of `supervisord_llm.host.leftovers` and `supervisord_llm.host.parking`."""
 
-    def __init__(self, records: WorkerRecords, publish: Publish) -> None:
-        """Keep records in a folder that is held by this daemon."""
+    def __init__(self, records: WorkerRecords, parking: ParkingRecords, publish: Publish) -> None:
+        """Keep records in a state directory that is held by this daemon."""
         self._records = records
+        self._parking = parking
         self._publish = publish
+        found = parking.read_all()
+        self._parked = dict(found.slots)
+        for problem in found.problems:
+            self._warn(None, problem)
 
     def remember(self, process: WorkerProcess) -> None:
         """Record a worker, and which processes are known to belong to it."""
@@ -37,7 +46,29 @@ class RecordKeeper:
         except OSError as error:
             self._warn(slot, f"cannot remove the record of {slot}: {error.strerror}")
 
-    def _warn(self, slot: str, message: str) -> None:
+    def parked(self, slot: str, digest: str) -> ParkingRecord | None:
+        """How an earlier daemon left a slot parked; not if its launch is another one by now."""
+        record = self._parked.get(slot)
+        return record if record is not None and record.launch_digest == digest else None
+
+    def park(self, slot: str, record: ParkingRecord) -> None:
+        """A slot is parked."""
+        self._parked[slot] = record
+        try:
+            self._parking.write(slot, record)
+        except OSError as error:
+            self._warn(slot, f"cannot record that {slot} is parked: {error.strerror}")
+
+    def unpark(self, slot: str) -> None:
+        """A slot is not parked any more, or is no slot any more."""
+        if self._parked.pop(slot, None) is None:
+            return
+        try:
+            self._parking.forget(slot)
+        except OSError as error:
+            self._warn(slot, f"cannot record that {slot} is not parked: {error.strerror}")
+
+    def _warn(self, slot: str | None, message: str) -> None:
         self._publish(
             events.DaemonWarning(
                 topic="state_dir",

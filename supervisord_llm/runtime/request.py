@@ -15,10 +15,11 @@ import msgspec
 import trio
 
 from supervisord_llm import events
-from supervisord_llm.core import ledger
+from supervisord_llm.core import ledger, ledger_events
 from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import (
     CancelledBy,
+    FailureReason,
     Generation,
     PoolName,
     RequestId,
@@ -40,6 +41,16 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to generate; ``None`` takes the pool's default, then the worker's."""
 
     prompt: str
+    session_id: str | None = None
+    """The named session whose context it goes on with."""
+    client: str = "unknown"
+    """Whose it is; the queue takes turns between these."""
+    priority: int = 0
+    """Higher is sooner, -10 to 10."""
+    queue_timeout: float | None = None
+    """Seconds that it may wait for a worker."""
+    deadline: float | None = None
+    """Seconds after which it is cancelled, on a worker as in the queue."""
     max_new_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -54,6 +65,9 @@ class Holder(Protocol):
     def ask_to_stop(self, request: Request) -> None:
         """Begin the cancellation of the request on the worker."""
 
+    def blame(self, at: float) -> None:
+        """The end of the worker, at that time, was not the request's fault after all."""
+
 
 class Owner(Protocol):
     """The pool that accepted a request."""
@@ -61,14 +75,15 @@ class Owner(Protocol):
     def withdraw(self, request: Request) -> None:
         """Take the request out of the queue."""
 
+    def take_back(self, request: Request) -> None:
+        """The request has lost its worker and waits for another."""
+
     def forget(self, request: Request) -> None:
         """The request is over."""
 
 
 class Request:
     """An accepted request, from the queue to its end."""
-
-    attempt = 0
 
     def __init__(
         self,
@@ -78,6 +93,7 @@ class Request:
         *,
         owner: Owner,
         mailbox: Mailbox,
+        max_attempts: int,
         clock: Clock,
         publish: Publish,
         turn: Turn,
@@ -90,13 +106,18 @@ class Request:
         self.tokens = 0
         self.settled_ms: float | None = None
         self.wire_id: WireId = 0
+        self.token_limit: int | None = None
+        """The most tokens that its worker was asked for."""
         self._owner = owner
         self._clock = clock
         self._publish = publish
         self._turn = turn
         self._holder: Holder | None = None
+        self._accuser: Holder | None = None
+        self.charged = False
+        """Whether the end of the worker that it just lost counts against it, not the slot."""
         self._generation: Generation | None = None
-        self._state = ledger.State(kind=RequestState.QUEUED, accepted_at=clock.now())
+        self._state = ledger.State(accepted_at=clock.now(), attempts_left=max_attempts - 1)
         self._last_output_at = 0.0
         self._gaps = [0] * (len(GAP_BUCKETS) + 1)
         self._finished = trio.Event()
@@ -108,6 +129,26 @@ class Request:
     def state(self) -> RequestState:
         """Where the request stands."""
         return self._state.kind
+
+    @property
+    def priority(self) -> int:
+        """Higher is sooner."""
+        return self.spec.priority
+
+    @property
+    def session_id(self) -> str | None:
+        """The named session whose context it goes on with."""
+        return self.spec.session_id
+
+    @property
+    def client(self) -> str:
+        """Whose it is."""
+        return self.spec.client
+
+    @property
+    def attempt(self) -> int:
+        """How many workers it has had, the present one included."""
+        return self._state.attempt
 
     @property
     def record(self) -> Record | None:
@@ -172,7 +213,8 @@ class Request:
         self._holder = holder
         self._generation = generation
         self.wire_id = wire_id
-        self.attempt += 1
+        since = self._state.requeued_at
+        waited = now - (self.accepted_at if since is None else since)
         self.post(ledger.Assigned(now))
         self.mailbox.put_started(Started(generation.slot, self.attempt))
         self._publish(
@@ -182,7 +224,7 @@ class Request:
                 generation=generation.number,
                 request=self.id,
                 attempt=self.attempt,
-                queued_ms=round((now - self.accepted_at) * 1000, 3),
+                queued_ms=round(waited * 1000, 3),
             )
         )
 
@@ -225,12 +267,31 @@ class Request:
                 self._seal(record)
             case ledger.Withdraw():
                 self._owner.withdraw(self)
+            case ledger.Requeue():
+                self._holder = None
+                self._owner.take_back(self)
+            case ledger.Charge():
+                self.charged, self._accuser = True, self._holder
+            case ledger.Acquit(at):
+                if self._accuser is not None:
+                    self._accuser.blame(at)
             case ledger.AskWorker():
                 if self._holder is None:
                     raise InternalError(f"{self.id} is on no worker")
                 self._holder.ask_to_stop(self)
+            case ledger.Over():
+                self._holder = None
+                self._settled.set()
+                self._owner.forget(self)
+            case _:
+                self._tell(effect)
+
+    def _tell(self, effect: ledger_events.Tell) -> None:
+        match effect:
             case ledger.TellFirstOutput(ttft_ms):
                 self._tell_first_output(ttft_ms)
+            case ledger.TellRetried(error):
+                self._tell_retried(error)
             case ledger.TellCancel(by):
                 self._publish(
                     events.CancelRequested(
@@ -255,10 +316,20 @@ class Request:
                 )
             case ledger.TellLate(kind):
                 self.late(kind)
-            case ledger.Over():
-                self._holder = None
-                self._settled.set()
-                self._owner.forget(self)
+
+    def _tell_retried(self, error: FailureReason) -> None:
+        if self._generation is None:
+            raise InternalError(f"{self.id} is tried again without having been tried")
+        self._publish(
+            events.RequestRetried(
+                pool=self.pool,
+                worker=self._generation.slot,
+                generation=self._generation.number,
+                request=self.id,
+                attempt=self.attempt,
+                reason=error,
+            )
+        )
 
     def _tell_first_output(self, ttft_ms: float) -> None:
         if self._generation is None:
@@ -287,6 +358,7 @@ class Request:
                 finish_reason=record.finish_reason,
                 cancelled_by=record.cancelled_by,
                 error=record.error,
+                suspect=record.suspect,
                 detail=record.detail,
                 tokens=self.tokens,
                 prompt_tokens=None if usage is None else usage.prompt_tokens,

@@ -29,6 +29,10 @@ class Timers:
             self._earliest = at
             self._changed.set()
 
+    def disarm(self, key: Hashable) -> None:
+        """Forget a deadline, if it is armed."""
+        self._armed.pop(key, None)
+
     def disarm_all(self) -> None:
         """Forget every deadline."""
         self._armed.clear()

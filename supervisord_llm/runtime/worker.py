@@ -6,7 +6,7 @@ notice is told to the slot, which decides; see `supervisord_llm.runtime.slot`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -21,18 +21,27 @@ from supervisord_llm.core.words import (
     Phase,
     QuarantineReason,
 )
-from supervisord_llm.host import usage
+from supervisord_llm.host import memory, usage
 from supervisord_llm.runtime.channel import Channel, Write
 from supervisord_llm.runtime.log_lines import LogLines
 from supervisord_llm.runtime.process import Pipes, WorkerProcess
 from supervisord_llm.runtime.scans import Scans
-from supervisord_llm.wire.messages import Heartbeat, Message, Pong, ProbeAck, Tokens
+from supervisord_llm.wire.messages import (
+    Heartbeat,
+    Message,
+    Pong,
+    ProbeAck,
+    SessionDone,
+    SessionRefused,
+    Tokens,
+)
 from supervisord_llm.wire.serial import SerialConnection
 
 _TICK_SECONDS = 0.5
 """How often signs of life are judged: small against every sensible budget."""
 _SHORTEST_TICK_SECONDS = 0.02
 _USAGE_SECONDS = 10.0
+_WEIGH_SECONDS = 1.0
 _EXIT_AFTER_CLOSE_SECONDS = 1.0
 """A worker that ends closes its pipes a little before its exit can be seen."""
 
@@ -61,6 +70,9 @@ class Watcher(Protocol):
     def on_usage(self, used: usage.Usage) -> None:
         """What the process holds and has used."""
 
+    def on_held(self, held: int) -> None:
+        """So many bytes would come back if the worker and its descendants ended."""
+
     def on_descendants(self) -> None:
         """The process has other descendants than before."""
 
@@ -76,8 +88,22 @@ class Worker:
         watcher: Watcher,
         write: Write,
         scans: Scans,
+        *,
+        gpu_memory: Callable[[], dict[int, int] | None],
+        true_cause: Callable[[ExitCause], ExitCause],
     ) -> None:
-        """Take over a process that was spawned just now, and its pipes."""
+        """Take over a process that was spawned just now, and its pipes.
+
+        Args:
+            process: the process.
+            pipes: the daemon's ends of its pipes.
+            config: the limits that it is judged by.
+            watcher: who is told.
+            write: how bytes go to its control pipe.
+            scans: looks at all processes, shared with other workers.
+            gpu_memory: bytes on GPUs by pid, where that is known.
+            true_cause: knows a kill by the kernel from any other.
+        """
         now = trio.current_time()
         self.process = process
         self.generation: Generation = process.generation
@@ -96,9 +122,13 @@ class Worker:
             on_closed=self._on_closed,
             write=write,
         )
-        self.probing = False
+        self.operating = False
+        """Whether it was asked something other than a generation and has not answered."""
         self._watcher = watcher
         self._scans = scans
+        self._gpu_memory = gpu_memory
+        self._true_cause = true_cause
+        self._limits = config.limits
         self._budgets = vigil.Budgets(
             load_timeout=config.load_limits.timeout,
             load_stall=config.load_limits.stall,
@@ -112,6 +142,7 @@ class Worker:
         self._progress: usage.Progress | None = None
         self._closed: tuple[str, float] | None = None
         self._probe_sent_at: float | None = None
+        self._operation_sent_at: float | None = None
         self._probe_due_at = now + config.health.probe_interval
         self._nonce = 0
         self._scope = trio.CancelScope()
@@ -145,11 +176,16 @@ class Worker:
         """The worker has nothing to do: only probes tell whether it is well."""
         self._watch = None
 
+    def began_operation(self) -> None:
+        """The worker is asked something that it must answer before it takes a generation."""
+        self.operating = True
+        self._operation_sent_at = trio.current_time()
+
     def became_unfit(self) -> None:
         """Stop judging and probing: the verdict is in."""
         self._watch = None
         self._probe_due_at = float("inf")
-        self._probe_sent_at = None
+        self._probe_sent_at = self._operation_sent_at = None
 
     # Signs of life ------------------------------------------------------------
 
@@ -178,9 +214,9 @@ class Worker:
                 case Pong(nonce=nonce):
                     if nonce == self._nonce:
                         self._probe_sent_at = None
-                case ProbeAck():
-                    self._probe_sent_at = None
-                    self.probing = False
+                case ProbeAck() | SessionDone() | SessionRefused():
+                    self._operation_sent_at = None
+                    self.operating = False
                 case _:
                     pass
         self._watcher.on_messages(messages)
@@ -219,6 +255,7 @@ class Worker:
                     nursery.start_soon(self._wait_exit)
                     nursery.start_soon(self._keep_watch)
                     nursery.start_soon(self._keep_usage)
+                    nursery.start_soon(self._keep_limits)
                     await trio.sleep_forever()
         finally:
             self.channel.close()
@@ -238,6 +275,7 @@ class Worker:
             self._watcher.on_log(lines)
         cause = self.process.peek_exit()
         if cause is not None:
+            cause = self._true_cause(cause)
             self._watcher.on_exit(cause, cut_off=bool(self.connection.receive_eof()))
 
     async def _keep_watch(self) -> None:
@@ -265,6 +303,8 @@ class Worker:
             self._watch.sign_at += seconds
         if self._probe_sent_at is not None:
             self._probe_sent_at += seconds
+        if self._operation_sent_at is not None:
+            self._operation_sent_at += seconds
 
     def _judge(self, now: float) -> None:
         if self._closed is not None:
@@ -303,9 +343,10 @@ class Worker:
             self._sign()
 
     def _probe(self, now: float) -> None:
-        if self._probe_sent_at is not None:
-            if now - self._probe_sent_at >= self._health.probe_timeout:
-                self._probe_sent_at = None
+        asked_at = self._operation_sent_at or self._probe_sent_at
+        if asked_at is not None:
+            if now - asked_at >= self._health.probe_timeout:
+                self._probe_sent_at = self._operation_sent_at = None
                 self._watcher.on_unfit(
                     QuarantineReason.HEALTH_PROBE_FAILED,
                     f"did not answer a probe within {self._health.probe_timeout:g} s",
@@ -317,22 +358,38 @@ class Worker:
         if Extension.PING in self.connection.extensions:
             self._nonce += 1
             self.channel.ping(self._nonce)
-        elif self._watch is None:
-            self.probing = True
+            self._probe_sent_at = now
+        elif self._watch is None and not self.operating:
+            self.began_operation()
             self.channel.probe()
-        else:
-            return
-        self._probe_sent_at = now
 
     def note_usage(self) -> None:
         """Look at what the process holds and has used now."""
-        if (used := usage.read(self.process.pid)) is not None:
+        relatives = tuple(self.process.known)
+        if (used := usage.read(self.process.pid, relatives, self._gpu_memory())) is not None:
             self.usage = used
             self._watcher.on_usage(used)
 
     async def _keep_usage(self) -> None:
         while True:
-            self.note_usage()
             if self.process.observe(self._scans):
                 self._watcher.on_descendants()
+            self.note_usage()
             await trio.sleep(_USAGE_SECONDS)
+
+    async def _keep_limits(self) -> None:
+        """Weigh the worker every second, where there is a limit; other limits come by its age."""
+        bounds = [each for each in (self._limits.memory_soft, self._limits.memory_hard) if each]
+        if not bounds and self._limits.max_age is None:
+            return
+        while True:
+            await trio.sleep(_WEIGH_SECONDS)
+            held = 0
+            if bounds:
+                pids = [self.process.pid, *self.process.known]
+                held = memory.held_against(pids, min(bounds))
+                if held >= min(bounds):
+                    # A pid that was seen before may be another process by now: look, then judge.
+                    self.process.observe(self._scans)
+                    held = memory.read([self.process.pid, *self.process.known]).held
+            self._watcher.on_held(held)

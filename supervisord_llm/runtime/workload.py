@@ -15,9 +15,11 @@ from supervisord_llm.core.words import (
     Dialect,
     Extension,
     FailureReason,
+    Generation,
     PoolName,
     QuarantineReason,
     RequestId,
+    RequestState,
     Resolution,
     Usage,
     WireId,
@@ -41,6 +43,10 @@ Without it a client that reads as fast as it can would lose to a worker that wri
 class Keeper(Protocol):
     """The slot: hears what the work on its worker amounts to; inside a turn."""
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it stays down once its worker is gone."""
+
     def took(self) -> None:
         """A request was assigned."""
 
@@ -52,6 +58,12 @@ class Keeper(Protocol):
 
     def condemn(self, reason: QuarantineReason, detail: str, request: Request | None) -> None:
         """The worker is unfit."""
+
+    def blame(self, generation: Generation, at: float) -> None:
+        """The end of that worker, at that time, counts against the slot after all."""
+
+    def reload_seconds(self) -> float | None:
+        """How long it would take to have another worker in this one's place, if that is known."""
 
 
 class Workload:
@@ -76,6 +88,7 @@ class Workload:
         self._clock = clock
         self._turn = turn
         self._requests: dict[WireId, Request] = {}
+        self._requeued: dict[WireId, Request] = {}
         self._next_wire_id: WireId = 1
         self._cancellations = Cancellations(
             pool, worker, keeper, timers=timers, turn=turn, publish=publish
@@ -92,14 +105,20 @@ class Workload:
 
     def assign(self, request: Request, message: Generate) -> None:
         """Give a request to the worker; inside a turn."""
-        wire_id = self._next_wire_id
-        self._next_wire_id += 1
+        wire_id = self.take_wire_id()
         if not self._requests:
             self._worker.became_busy()
         self._requests[wire_id] = request
+        request.token_limit = message.max_new_tokens
         self._keeper.took()
         request.assign(self, self._worker.generation, wire_id)
         self._worker.channel.generate(message, wire_id)
+
+    def take_wire_id(self) -> WireId:
+        """An id that this worker has not heard yet."""
+        wire_id = self._next_wire_id
+        self._next_wire_id += 1
+        return wire_id
 
     def output(self, tokens: Tokens) -> None:
         """Hand output on; inside a turn."""
@@ -129,7 +148,8 @@ class Workload:
     def _ending(self, message: Done | Failed) -> ledger.Done | ledger.EngineError:
         now = self._clock.now()
         if isinstance(message, Failed):
-            return ledger.EngineError(now, message.error)
+            code = "" if message.code is None else f"{message.code}: "
+            return ledger.EngineError(now, f"{code}{message.error}")
         return ledger.Done(
             now=now,
             cancelled=message.cancelled,
@@ -145,7 +165,8 @@ class Workload:
 
     def end_too_late(self, message: Done | Failed) -> None:
         """An unfit worker's terminal: told, and nothing else."""
-        if (request := self._requests.get(message.wire_id)) is not None:
+        wire_id = message.wire_id
+        if (request := self._requests.get(wire_id) or self._requeued.get(wire_id)) is not None:
             request.late("done" if isinstance(message, Done) else "error")
 
     def clients_chance(self) -> Awaitable[None] | None:
@@ -173,14 +194,31 @@ class Workload:
         """
         if request.wire_id not in self._requests:
             raise InternalError(f"{request.id} is not on {self._worker.generation}")
+        cancel = self._cancel
         terms = cancellation.Terms(
-            cooperative_grace=self._cancel.cooperative_grace,
-            prefill_grace=self._cancel.prefill_grace,
+            cooperative_grace=cancel.cooperative_grace,
+            prefill_grace=cancel.prefill_grace,
             cancellable=self._worker.dialect is Dialect.SERIAL_CANCEL,
             interruptible_prefill=Extension.CANCEL_PREFILL in self._worker.extensions,
+            on_uncancellable="terminate"
+            if self._keeper.stopping
+            else cancellation.choose(
+                cancel.on_uncancellable,
+                reload_seconds=self._keeper.reload_seconds(),
+                remaining_seconds=self._remaining(request),
+            ),
+            detach_timeout=cancel.detach_timeout,
         )
         self._keeper.cancelling()
         self._cancellations.begin(request, terms)
+
+    def _remaining(self, request: Request) -> float | None:
+        """How many seconds the request's generation would still take, as far as can be told."""
+        limit = request.token_limit
+        if limit is None or request.first_at is None or request.tokens < 2:
+            return None
+        pace = (self._clock.now() - request.first_at) / (request.tokens - 1)
+        return cancellation.remaining(limit - request.tokens, pace)
 
     def decoding(self) -> None:
         """The worker has left its prefill; inside a turn."""
@@ -191,11 +229,32 @@ class Workload:
         for request in list(self._requests.values()):
             request.cancel(by)
 
-    def lose(self, error: FailureReason, detail: str) -> None:
-        """The worker is lost: answer for every request; inside a turn."""
+    def lose(self, error: FailureReason, detail: str, *, exited: bool) -> bool:
+        """The worker is lost: answer for every request; inside a turn.
+
+        Args:
+            error: why, for those that fail of it.
+            detail: the same in words.
+            exited: whether its process ended by itself.
+
+        Returns:
+            Whether its end is charged to the one request that it had, rather than to the slot.
+        """
         self._cancellations.worker_gone()
-        for request in self._requests.values():
-            request.post(ledger.WorkerLost(self._clock.now(), error, detail))
+        alone = exited and len(self._requests) == 1
+        charged = False
+        for wire_id, request in list(self._requests.items()):
+            request.charged = False
+            request.post(ledger.WorkerLost(self._clock.now(), error, detail, alone))
+            charged = charged or request.charged
+            if request.state is RequestState.QUEUED:
+                # It is somebody else's from here on; this worker's last words for it are late.
+                self._requeued[wire_id] = self._requests.pop(wire_id)
+        return charged
+
+    def blame(self, at: float) -> None:
+        """The end of this worker counts against its slot after all; inside a turn."""
+        self._keeper.blame(self._worker.generation, at)
 
     def release(self, resolution: Resolution) -> None:
         """The worker holds nothing any more; inside a turn."""

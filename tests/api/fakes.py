@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import trio
 
 from supervisord_llm.api.front import Front
-from supervisord_llm.config.schema import Config, PoolConfig
+from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import ledger
 from supervisord_llm.core.words import (
     CancelledBy,
@@ -20,16 +20,18 @@ from supervisord_llm.core.words import (
     FinishReason,
     Generation,
     RequestId,
+    RequestState,
     SlotName,
     SlotState,
     TeardownStage,
     Usage,
 )
-from supervisord_llm.errors import NotFound, Refused
+from supervisord_llm.errors import ConfigError, NotFound, Refused
 from supervisord_llm.events import Event
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.log_book import LogBook
 from supervisord_llm.runtime.mailbox import Mailbox
+from supervisord_llm.runtime.reconfigure import Change
 from supervisord_llm.runtime.request import Request, RequestSpec, RequestStream
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.runtime.turn import Turn
@@ -55,6 +57,8 @@ class FakeSlot:
     pid: int | None = 4711
     dialect: Dialect | None = Dialect.SERIAL_CANCEL
     extensions: tuple[Extension, ...] = (Extension.PING,)
+    active: bool = True
+    revision: int = 1
     capacity: int = 1
     requests: tuple[RequestId, ...] = ()
     served: int = 0
@@ -70,6 +74,10 @@ class FakeSlot:
     def reload(self) -> None:
         """Note it, or refuse."""
         self._take("reload", SlotState.DRAINING)
+
+    def drain(self) -> None:
+        """Note it, or refuse."""
+        self._take("drain", SlotState.DRAINING)
 
     def quarantine(self) -> None:
         """Note it, or refuse."""
@@ -92,7 +100,7 @@ class FakePool:
 
     def __init__(self, name: str, daemon: FakeDaemon) -> None:
         self.name = name
-        self.config = SimpleNamespace(required=True, min_ready=1)
+        self.config = PoolConfig(command=("worker",))
         now = daemon.clock.now()
         self.slots = [FakeSlot(name=f"{name}.{at}", pool=name, since=now) for at in range(2)]
         self.model: Model | None = None
@@ -102,6 +110,21 @@ class FakePool:
         self.unavailable_because: str | None = None
         self.failure: Exception | None = None
         """Raised instead of accepting."""
+        self.target = 2
+        self.standby = 0
+        self.drained = False
+        self.loaded = True
+        self.reloading = False
+        self.revision = 1
+        self.sessions = 0
+        self.told: list[str] = []
+        """What the pool was told to do."""
+        self.refusal: Refused | None = None
+        """Raised instead of doing what it is told."""
+        self.settled = trio.Event()
+        """Set by the test when what was begun is over."""
+        self.held = {"trip"}
+        """The sessions that workers hold."""
         self.withdrawn: list[RequestId] = []
         self.specs: list[RequestSpec] = []
         self._daemon = daemon
@@ -125,6 +148,54 @@ class FakePool:
             yield RequestStream(request, self.queued)
         finally:
             request.cancel(CancelledBy.CLIENT)
+
+    def reload(self) -> None:
+        """Note it, or refuse."""
+        self._take("reload")
+        self.reloading, self.revision = True, self.revision + 1
+
+    def drain(self) -> None:
+        """Note it, or refuse."""
+        self._take("drain")
+        self.drained = True
+
+    def resume(self) -> None:
+        """Note it, or refuse."""
+        self._take("resume")
+
+    def scale(self, workers: int) -> None:
+        """Note it, or refuse."""
+        self._take("scale")
+        self.target = workers
+
+    def _take(self, verb: str) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.told.append(verb)
+
+    async def wait_settled(self) -> None:
+        """Wait for the test."""
+        await self.settled.wait()
+        self.reloading = False
+
+    async def reset_session(self, session_id: str) -> bool:
+        """Tell whether it is held, or refuse."""
+        self._take(f"reset {session_id}")
+        await trio.lowlevel.checkpoint()
+        return session_id in self.held
+
+    async def close_session(self, session_id: str) -> bool:
+        """Let go of it, or refuse."""
+        self._take(f"close {session_id}")
+        await trio.lowlevel.checkpoint()
+        held = session_id in self.held
+        self.held.discard(session_id)
+        return held
+
+    def order(self) -> list[RequestId]:
+        """The last comes first, as if its priority were high."""
+        waiting = [each for each in self._daemon.requests() if each.state is RequestState.QUEUED]
+        return [each.id for each in reversed(waiting)]
 
     async def next_request(self) -> Request:
         """Wait for the next accepted request."""
@@ -150,9 +221,15 @@ class FakePool:
         """Acknowledge a cancellation at once, as an obedient worker does."""
         self.complete(request, cancelled=True)
 
+    def blame(self, at: float) -> None:
+        """Nothing is charged here."""
+
     def withdraw(self, request: Request) -> None:
         """Note that a queued request was taken out."""
         self.withdrawn.append(request.id)
+
+    def take_back(self, request: Request) -> None:
+        """Nothing is tried again here."""
 
     def forget(self, request: Request) -> None:
         """Nothing to forget."""
@@ -168,6 +245,9 @@ class FakeDaemon:
     stopping: bool = False
     is_live: bool = True
     boot: str = "boot-1"
+    change: Change | ConfigError = field(
+        default_factory=lambda: Change("ab12", ["pool smollm: workers 2 -> 3"], [], [])
+    )
 
     def __post_init__(self) -> None:
         self.started_at = self.clock.now()
@@ -200,12 +280,19 @@ class FakeDaemon:
             spec,
             owner=pool,
             mailbox=Mailbox(1024, 1 << 20),
+            max_attempts=1,
             clock=self.clock,
             publish=self.log.publish,
             turn=Turn(),
         )
         self.accepted[request.id] = request
         return request
+
+    def reload_config(self) -> Change:
+        """Say what the test has put there, or raise it."""
+        if isinstance(self.change, Exception):
+            raise self.change
+        return self.change
 
     def front(self) -> Front:
         """Return what the handlers are given."""
@@ -214,8 +301,8 @@ class FakeDaemon:
             ring=self.ring,
             totals=self.totals,
             publish=self.log.publish,
+            reload_config=self.reload_config,
             live=lambda: self.is_live,
-            config=Config(pool={"smollm": PoolConfig(command=("worker",))}),
             config_path="/etc/daemon.toml",
             version="1.2.3",
         )

@@ -16,11 +16,14 @@ from supervisord_llm.api.front import Front
 from supervisord_llm.api.listeners import open_listeners
 from supervisord_llm.api.server import serve
 from supervisord_llm.client import Client, GenerateStream
-from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import load
 from supervisord_llm.core.words import SlotState
 from supervisord_llm.events import Event
 from supervisord_llm.host.leftovers import WorkerRecords
+from supervisord_llm.host.parking import ParkingRecords
+from supervisord_llm.runtime.gpu import GpuMemory
+from supervisord_llm.runtime.machine import Machine
+from supervisord_llm.runtime.reconfigure import Reconfiguration
 from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.schema import Finished, GenerateRequest, Token
@@ -83,7 +86,6 @@ async def house(
     path = write_command(folder, argv, workers, settings)
     path.write_text(path.read_text().replace("[pool.sim]", f"{listen}\n[pool.sim]"))
     loaded = load(path, os.environ)
-    plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
     events: list[Event] = []
     ring, totals = Ring(loaded.config.log.ring_events), Totals()
     log = EventLog(
@@ -95,20 +97,22 @@ async def house(
     ):
         supervisor = Supervisor(
             loaded.config,
-            list(plan.launches.values()),
             boot="boot-1",
             publish=log.publish,
-            records=RecordKeeper(records, log.publish),
+            records=RecordKeeper(records, ParkingRecords(folder / "state"), log.publish),
+            machine=Machine(None, None, GpuMemory(None), log.publish),
+            environ=os.environ,
             launcher=SCRIPTS / "sllm-launch",
             sweep=False,
         )
+        reconfigure = Reconfiguration(loaded, supervisor, log.publish, os.environ)
         front = Front(
             supervisor=supervisor,
             ring=ring,
             totals=totals,
             publish=log.publish,
+            reload_config=reconfigure,
             live=lambda: True,
-            config=loaded.config,
             config_path=str(loaded.path),
             version="1.2.3",
         )

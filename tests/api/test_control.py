@@ -72,7 +72,27 @@ async def test_a_pool_shows_its_model_and_configuration(door: Door) -> None:
         pool["model"]["context_length"],
         pool["model"]["chat_template"],
     )
+    assert ["worker"] == pool["config"]["command"]
     assert [pool] == (await get(door, "/api/v1/pools"))["pools"]
+
+
+async def test_a_pool_shows_what_is_wanted_of_it(door: Door) -> None:
+    """Its size, and whether it is drained, loaded, or being reloaded."""
+    door.pool.target, door.pool.standby, door.pool.sessions = 3, 1, 5
+    door.pool.drained, door.pool.loaded, door.pool.reloading = True, False, True
+    pool = await get(door, "/api/v1/pools/smollm")
+    assert (3, 1, 5, True, False, True, 1) == tuple(
+        pool[key]
+        for key in (
+            "target",
+            "standby",
+            "sessions",
+            "drained",
+            "loaded",
+            "reloading",
+            "revision",
+        )
+    )
 
 
 async def test_a_worker_shows_what_its_slot_knows(door: Door) -> None:
@@ -81,8 +101,16 @@ async def test_a_worker_shows_what_its_slot_knows(door: Door) -> None:
     slot.state, slot.pid, slot.dialect = SlotState.BACKOFF, None, None
     slot.next_start_at = door.daemon.clock.now() + 60
     slot.last_exit = last_exit(door)
+    slot.active, slot.revision = False, 3
     slot.usage = SimpleNamespace(
-        rss=10, pss=9, anonymous=8, swap=0, gpu=7, held=6, processes=2, cpu_seconds=1.5
+        rss=10,
+        pss=9,
+        anonymous=8,
+        swap=0,
+        gpu=7,
+        held=6,
+        processes=2,
+        cpu_seconds=1.5,
     )
     worker = await get(door, "/api/v1/workers/smollm.0")
     assert ("smollm.0", "smollm", "backoff", None, None) == tuple(
@@ -92,6 +120,7 @@ async def test_a_worker_shows_what_its_slot_knows(door: Door) -> None:
     assert ("exit:3", ["bad"]) == (worker["last_exit"]["exit"], worker["last_exit"]["last_lines"])
     memory = {"rss": 10, "pss": 9, "anonymous": 8, "swap": 0, "gpu": 7, "held": 6, "processes": 2}
     assert memory == worker["memory"]
+    assert (False, 3) == (worker["active"], worker["revision"])
     assert worker["since"].endswith("Z")
     both = (await get(door, "/api/v1/workers"))["workers"]
     assert ["smollm.0", "smollm.1"] == [each["slot"] for each in both]
@@ -115,7 +144,12 @@ async def test_what_does_not_exist_is_not_found(door: Door, path: str, param: st
 
 @pytest.mark.parametrize(
     ("verb", "state"),
-    [("reload", "draining"), ("quarantine", "quarantined"), ("resume", "starting")],
+    [
+        ("reload", "draining"),
+        ("drain", "draining"),
+        ("quarantine", "quarantined"),
+        ("resume", "starting"),
+    ],
 )
 async def test_a_command_is_taken_and_told(door: Door, verb: str, state: str) -> None:
     """202 says which generation it found and what the slot does now; the event says who asked."""
@@ -126,7 +160,7 @@ async def test_a_command_is_taken_and_told(door: Door, verb: str, state: str) ->
     assert (verb, "smollm.1", "accepted") == operation(door)
 
 
-@pytest.mark.parametrize("verb", ["reload", "quarantine", "resume"])
+@pytest.mark.parametrize("verb", ["reload", "drain", "quarantine", "resume"])
 @pytest.mark.parametrize(
     ("slot", "body", "status", "result"),
     [
@@ -157,10 +191,9 @@ async def test_a_command_that_breaks_off_is_not_carried_out(door: Door) -> None:
 
 
 async def test_requests_are_listed_with_their_places_in_the_queue(door: Door) -> None:
-    """Those that wait are numbered; the others have no position; each is as by its own route."""
-    running, over, *_ = [
-        door.daemon.new_request(door.pool, RequestSpec(prompt="x")) for _ in "1234"
-    ]
+    """Those that wait are numbered as they will be served; each is as by its own route."""
+    spec = RequestSpec(prompt="x", priority=3, client="uid:7", session_id="trip")
+    running, over, *_ = [door.daemon.new_request(door.pool, spec) for _ in "1234"]
     for request in (running, over):
         door.pool.assign(request)
     door.pool.complete(over)
@@ -168,11 +201,23 @@ async def test_requests_are_listed_with_their_places_in_the_queue(door: Door) ->
     assert [
         ("req_1", "dispatched", None, None),
         ("req_2", "finished", None, "completed"),
-        ("req_3", "queued", 1, None),
-        ("req_4", "queued", 2, None),
+        ("req_3", "queued", 2, None),
+        ("req_4", "queued", 1, None),
     ] == [(each["id"], each["state"], each["position"], each["outcome"]) for each in listed]
+    assert {(3, "uid:7", "trip")} == {
+        (each["priority"], each["client"], each["session_id"]) for each in listed
+    }
     alone = [await get(door, f"/api/v1/requests/{each['id']}") for each in listed]
     assert [without_time(each) for each in listed] == [without_time(each) for each in alone]
+
+
+async def test_a_request_of_a_pool_that_is_gone_is_still_shown(door: Door) -> None:
+    """The configuration may lose a pool while what it served is remembered."""
+    request = door.daemon.new_request(door.pool, RequestSpec(prompt="x"))
+    door.pool.assign(request)
+    door.pool.complete(request)
+    door.daemon.pools.clear()
+    assert "completed" == (await get(door, "/api/v1/requests/req_1"))["outcome"]
 
 
 async def test_cancelling_a_queued_request(door: Door) -> None:

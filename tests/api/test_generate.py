@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import httpx
@@ -103,6 +104,10 @@ async def test_what_was_asked_reaches_the_pool(door: Door) -> None:
         "top_k": 4,
         "seed": 7,
         "stop": ["\n"],
+        "session_id": "trip",
+        "priority": -10,
+        "deadline_ms": 1500,
+        "queue_timeout_ms": 250,
     }
     async with door.http.stream("POST", "/api/v1/generate", json=body):
         await door.pool.next_request()
@@ -117,6 +122,19 @@ async def test_what_was_asked_reaches_the_pool(door: Door) -> None:
         full.top_k,
         full.seed,
         full.stop,
+    )
+    assert ("trip", -10, 1.5, 0.25, f"uid:{os.getuid()}") == (
+        full.session_id,
+        full.priority,
+        full.deadline,
+        full.queue_timeout,
+        full.client,
+    )
+    assert (None, 0, None, None) == (
+        bare.session_id,
+        bare.priority,
+        bare.deadline,
+        bare.queue_timeout,
     )
     assert (None, None, None, None, None, ()) == (
         bare.max_new_tokens,
@@ -162,7 +180,7 @@ async def test_messages_without_a_template_are_refused(
         ({"pool": "smollm"}, 400, "invalid_request", "prompt"),
         ({**MESSAGES, "prompt": "x"}, 400, "invalid_request", "messages"),
         (
-            {"pool": "smollm", "prompt": "x", "urgency": 1},
+            {"pool": "smollm", "prompt": "x", "urgency": "s"},
             400,
             "invalid_request",
             "urgency",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from supervisord_llm.core.words import SlotState
@@ -59,7 +60,7 @@ async def test_ready_and_health_follow_the_slots(
 
 async def test_an_optional_pool_degrades_but_does_not_stop_service(door: Door) -> None:
     """Only required pools count for readiness; health shows all of them."""
-    door.pool.config.required = False
+    door.pool.config = msgspec.structs.replace(door.pool.config, required=False)
     set_states(door.pool, SlotState.PARKED, SlotState.PARKED)
     assert 200 == (await ask(door, "/readyz"))[0]
     status, body = await ask(door, "/health")

@@ -15,7 +15,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from supervisord_llm.core import admission, cancellation, escalation, ledger, restart, slot
+from supervisord_llm.core import (
+    admission,
+    cancellation,
+    escalation,
+    ledger,
+    queueing,
+    restart,
+    slot,
+)
 from supervisord_llm.core.effects import Arm, Elapsed
 from supervisord_llm.core.record import Record
 from supervisord_llm.core.words import (
@@ -57,7 +65,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     terms: cancellation.Terms
     graces: escalation.Graces
     policy: restart.Policy
-    limits: admission.Limits
+    max_queued: int = 8
+    queue_timeout: float = 30.0
     max_attempts: int = 1
 
 
@@ -130,7 +139,8 @@ class Pool:
         self.slots = [Slot(f"p.{index}", settings, each) for index, each in enumerate(scripts)]
         self.requests: dict[RequestId, Request] = {}
         self.refused = 0
-        self._waiting: list[admission.Waiting] = []
+        self._waiting: list[queueing.Waiting] = []
+        self._turns: dict[str, queueing.Turn] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._armed: dict[object, int] = {}
         self._order = itertools.count()
@@ -189,16 +199,19 @@ class Pool:
 
     def submit(self) -> None:
         """Accept a request, or refuse it."""
-        states = [each.state.kind for each in self.slots]
-        limits = self.settings.limits
-        if admission.refusal(len(self._waiting), limits, states, stopping=False):
+        if admission.refusal(
+            len(self._waiting),
+            self.settings.max_queued,
+            can_serve=self._can_serve,
+            stopping=False,
+        ):
             self.refused += 1
             return
         request = Request(f"req_{len(self.requests)}", self.now, self.settings.max_attempts)
         self.requests[request.id] = request
-        self._waiting.append(admission.Waiting(request.id, self.now))
+        self._waiting.append(self._entry(request))
         self._turn(self._offer)
-        self.at(self.now + limits.queue_timeout, self._expire)
+        self.at(self.now + self.settings.queue_timeout, self._expire)
 
     def cancel(self, index: int, by: CancelledBy) -> None:
         """Ask for the end of the request with this number, if there is one."""
@@ -223,24 +236,45 @@ class Pool:
 
     # Queue --------------------------------------------------------------------------------------
 
+    def _entry(self, request: Request) -> queueing.Waiting:
+        return queueing.Waiting(
+            request=request.id,
+            client="anybody",
+            priority=0,
+            enqueued_at=request.state.accepted_at,
+            queue_deadline=self.now + self.settings.queue_timeout,
+        )
+
     def _offer(self) -> None:
         loads = [
-            admission.SlotLoad(
-                each.name, each.state.takes_work, each.state.in_flight, each.state.capacity
+            queueing.SlotLoad(
+                slot=each.name,
+                takes_work=each.state.takes_work,
+                in_flight=each.state.in_flight,
+                capacity=each.state.capacity,
+                sessions=0,
+                fit=each.state.takes_work,
             )
             for each in self.slots
         ]
-        for decided in admission.assign(self._waiting, loads):
-            chosen = next(each for each in self.slots if each.name == decided.slot)
-            self._withdraw(decided.request)
-            self._assign(self.requests[decided.request], chosen)
+        decided = queueing.assign(self._waiting, loads, self._turns, 5.0, self.now)
+        self._turns = decided.turns
+        for assignment in decided.assignments:
+            chosen = next(each for each in self.slots if each.name == assignment.slot)
+            self._withdraw(assignment.request)
+            self._assign(self.requests[assignment.request], chosen)
 
     def _expire(self) -> None:
-        for each in admission.expired(self._waiting, self.settings.limits, self.now):
+        for each in queueing.expired(self._waiting, self.now):
             self._post(self.requests[each], ledger.QueueExpired(self.now))
 
+    @property
+    def _can_serve(self) -> bool:
+        down = (SlotState.PARKED, SlotState.STOPPED)
+        return any(each.state.kind not in down for each in self.slots)
+
     def _down(self) -> None:
-        if not admission.can_ever_serve([each.state.kind for each in self.slots]):
+        if not self._can_serve:
             for entry in list(self._waiting):
                 self._post(self.requests[entry.request], ledger.PoolLost(self.now, "parked"))
 
@@ -326,10 +360,10 @@ class Pool:
         assert worker is not None
         worker.lost[request.id] = worker.requests.pop(request.id)
         # It waits anew, but where it was.
-        self._waiting.insert(0, admission.Waiting(request.id, self.now))
+        self._waiting.insert(0, self._entry(request))
         self._waiting.sort(key=lambda entry: self.requests[entry.request].state.accepted_at)
         self._turn(self._offer)
-        self.at(self.now + self.settings.limits.queue_timeout, self._expire)
+        self.at(self.now + self.settings.queue_timeout, self._expire)
 
     def _excuse(self, request: Request) -> None:
         assert request.held_by is not None

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisord_llm.core import admission, cancellation, escalation, restart
+from supervisord_llm.core import cancellation, escalation, restart
 from supervisord_llm.core.slot import Next
 from supervisord_llm.core.words import (
     AnsweredBy,
@@ -59,7 +59,6 @@ def settings(
             max_restarts=8,
             restart_window=600.0,
         ),
-        limits=admission.Limits(max_queued=8, queue_timeout=30.0),
         max_attempts=max_attempts,
     )
 

@@ -86,7 +86,7 @@ async def test_growing_memory_is_seen(tmp_path: Path) -> None:
         await trio.to_thread.run_sync(
             wait_until, lambda: process.memory_info().rss > before + 30_000_000
         )
-        made.slot()._live().worker.note_usage()
+        made.slot().live().worker.note_usage()
         assert made.events.all(WorkerUsage)[-1].rss > before + 30_000_000
         assert made.slot().usage is not None
 

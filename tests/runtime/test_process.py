@@ -91,7 +91,7 @@ async def test_a_worker_inherits_no_descriptor_but_its_own(tmp_path: Path) -> No
 async def test_a_worker_sees_nothing_else_from_inside(tmp_path: Path, no_fd_leak: None) -> None:
     """As it looks at itself: four descriptors, and its parent is the guardian."""
     async with bench(tmp_path) as made:
-        launch = made.slot()._launch
+        launch = made.slot().launch
     seen = tmp_path / "seen"
     script = (
         "import os, sys\n"
@@ -262,7 +262,7 @@ async def test_a_launcher_that_starts_nothing_is_a_clear_error(
     launcher.write_text(f"#!/bin/sh\n{script}\n")
     launcher.chmod(0o700)
     async with bench(tmp_path) as made:
-        launch = made.slot()._launch
+        launch = made.slot().launch
     with pytest.raises(SpawnError, match=rf"cannot start sim\.0/7 .*: .*{why}; run `make build`"):
         started(launch, launcher)
 
@@ -272,7 +272,7 @@ async def test_a_refused_descriptor_leaves_nothing(
 ) -> None:
     """Whichever it is: of a pipe, of the guardian, of the worker."""
     async with bench(tmp_path) as made:
-        launch = made.slot()._launch
+        launch = made.slot().launch
     for name, most in [("pipe2", 6), ("pidfd_open", 2)]:
         real = getattr(os, name)
         for allowed in range(most):
@@ -297,7 +297,7 @@ async def test_a_refused_descriptor_leaves_nothing(
 async def test_limits_and_a_cgroup_are_the_workers(tmp_path: Path, no_fd_leak: None) -> None:
     """As its launch says; the whole cgroup is killed with it."""
     async with bench(tmp_path) as made:
-        launch = made.slot()._launch
+        launch = made.slot().launch
     seen = tmp_path / "seen"
     script = f"ulimit -d > {seen}.new; mv {seen}.new {seen}; exec sleep 300"
     launch = msgspec.structs.replace(
@@ -331,7 +331,7 @@ async def test_limits_and_a_cgroup_are_the_workers(tmp_path: Path, no_fd_leak: N
 async def test_a_missing_launcher_is_a_clear_error(tmp_path: Path, no_fd_leak: None) -> None:
     """Nothing is left of the attempt, and the message says what to do."""
     async with bench(tmp_path) as made:
-        launch = made.slot()._launch
+        launch = made.slot().launch
     with pytest.raises(SpawnError, match=r"cannot start sim\.0/7 .* run `make build`"):
         spawn(
             launch,

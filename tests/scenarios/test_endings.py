@@ -177,7 +177,7 @@ async def test_stale_incarnation_message(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
         async with made.pool.request(RequestSpec(prompt=LONG)) as first:
             await read_tokens(first, 1)
-            old = made.slot()._live().worker
+            old = made.slot().live().worker
             os.kill(made.slot().pid or 0, signal.SIGKILL)
             await read_all(first)
         await made.events.wait(WorkerReady, generation=2)
@@ -196,7 +196,7 @@ async def test_stale_incarnation_message(tmp_path: Path) -> None:
 async def test_id_exhaustion(tmp_path: Path) -> None:
     """The last wire id works, cancel included; then a fresh worker takes over, none wraps."""
     async with bench(tmp_path) as made:
-        made.slot()._live().workload._next_wire_id = WIRE_ID_MAX
+        made.slot().live().workload._next_wire_id = WIRE_ID_MAX
         async with made.pool.request(RequestSpec(prompt=LONG)) as stream:
             assert stream.request.wire_id == WIRE_ID_MAX
             await read_tokens(stream, 1)
