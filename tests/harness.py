@@ -39,8 +39,13 @@ QUICK = """
 load_limits = { timeout = "10s", stall = "5s" }
 cancel = { cooperative_grace = "500ms", prefill_grace = "2s", terminate_grace = "500ms" }
 restart = { backoff_initial = "50ms", backoff_max = "200ms" }
+queue.max_attempts = 1
 """
-"""Graces that make a ladder short; a test names its own where they matter to it."""
+"""Graces that make a ladder short; a test names its own where they matter to it.
+
+A request has one attempt, so that its fate is that of the worker that the test looks at; tests of
+the second attempt say so.
+"""
 
 
 class Recorder:

@@ -138,7 +138,7 @@ async def test_a_log_is_followed_while_it_is_written(tmp_path: Path) -> None:
 
 async def test_the_queue_moves_up(tmp_path: Path) -> None:
     """Those that wait are numbered from the next one; who leaves makes room."""
-    settings = QUICK + "queue = { max_queued = 10 }\n"
+    settings = QUICK + "queue.max_queued = 10\n"
     async with (
         house(tmp_path, settings=settings) as at,
         at.client.generate(ask(SLOW)) as running,

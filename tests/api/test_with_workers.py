@@ -185,7 +185,7 @@ async def test_a_client_that_does_not_read_loses_its_own_request_only(tmp_path: 
 
 async def test_many_clients_that_leave_at_any_moment(tmp_path: Path) -> None:
     """Each accepted request has one end, no connection stays, and every slot serves again."""
-    settings = QUICK + "queue = { max_queued = 100 }\n"
+    settings = QUICK + "queue.max_queued = 100\n"
     chance = random.Random(7)
     async with house(tmp_path, workers=2, settings=settings) as at:
 

@@ -179,13 +179,21 @@ def test_a_worker_that_is_killed_leaves_the_neighbour_alone(tmp_path: Path) -> N
         assert (again["generation"], again["last_exit"]["exit"]) == (2, "signal:SIGKILL")
 
 
-def test_hangup_without_a_terminal_changes_nothing(tmp_path: Path) -> None:
-    """It says that there is nothing to re-read yet, and serves on."""
+def test_hangup_without_a_terminal_reads_the_configuration_again(tmp_path: Path) -> None:
+    """What changed is put into force and told; an invalid file changes nothing and says why."""
     with daemon(tmp_path) as running:
+        path = tmp_path / "daemon.toml"
+        before = path.read_text()
+        path.write_text(before.replace("workers = 1", "workers = 2"))
         running.process.send_signal(signal.SIGHUP)
-        warning = running.wait("daemon.warning")
-        assert warning["topic"] == "sighup"
-        assert running.client.get("/livez").status_code == 200
+        reloaded = running.wait("config.reloaded")
+        assert reloaded["differences"] == ["pool sim: workers 1 -> 2"]
+        running.wait("worker.ready", worker="sim.1")
+        path.write_text(before.replace("workers = 1", "workers = 0"))
+        running.process.send_signal(signal.SIGHUP)
+        assert "pool.sim.workers" in running.wait("config.rejected")["error"]
+        workers = running.client.get("/api/v1/workers").json()["workers"]
+        assert ["sim.0", "sim.1"] == [each["slot"] for each in workers]
 
 
 def test_a_parked_pool_does_not_keep_the_daemon_from_serving(tmp_path: Path) -> None:

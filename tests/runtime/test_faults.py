@@ -34,6 +34,7 @@ health = { first_token_stall = "500ms", token_stall = "500ms", probe_interval = 
 cancel = { terminate_grace = "500ms" }
 restart = { backoff_initial = "50ms" }
 heartbeat = "50ms"
+queue.max_attempts = 1
 """
 
 
@@ -193,7 +194,7 @@ async def test_a_queue_that_nobody_can_serve_is_answered(tmp_path: Path) -> None
 
 async def test_a_queued_request_has_an_end(tmp_path: Path) -> None:
     """Waiting is bounded by queue_timeout; a full queue refuses."""
-    settings = 'queue = { max_queued = 1, queue_timeout = "200ms" }\n' + QUICK
+    settings = 'queue.max_queued = 1\nqueue.queue_timeout = "200ms"\n' + QUICK
     async with (
         bench(tmp_path, settings=settings) as made,
         made.pool.request(RequestSpec(prompt=LONG)),

@@ -43,6 +43,7 @@ cancel.terminate_grace = "100ms"
 cancel.kill_grace = "100ms"
 cancel.reap_grace = "100ms"
 restart = { backoff_initial = "10ms", backoff_max = "10ms", max_restarts = 1000 }
+queue.max_attempts = 1
 """
 DONE = b'{"done":true,"prompt_tokens":1,"completion_tokens":0,"finish_reason":"stop"}\n'
 

@@ -45,6 +45,7 @@ probe_timeout = "400ms" }
 cancel = { terminate_grace = "1h" }
 restart = { backoff_initial = "50ms" }
 heartbeat = "50ms"
+queue.max_attempts = 1
 """
 """SIGTERM alone has to be enough: SIGKILL would come after an hour."""
 
