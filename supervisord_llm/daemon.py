@@ -186,7 +186,8 @@ class Daemon:
         if isinstance(groups, Unavailable) and self._wants_memory_limits():
             self._warn(
                 "cgroups",
-                f"memory limits hold by measuring alone: {groups.why}",
+                "memory limits hold by measuring once a second, and by a limit of each process "
+                f"alone: {groups.why}",
                 "as a systemd service, give it Delegate=yes",
             )
         self._machine = Machine(

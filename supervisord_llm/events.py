@@ -144,6 +144,19 @@ class WorkerState(Event, tag_field="event", tag="worker.state", frozen=True, kw_
     reason: str | None = None
 
 
+class WorkerDraining(Event, tag_field="event", tag="worker.draining", frozen=True, kw_only=True):
+    """A worker gets no more work and is stopped, on purpose, when it has finished what it has."""
+
+    pool: str
+    worker: str
+    generation: int
+    reason: str
+    detail: str | None = None
+    """Which limit it has reached, where that is the reason."""
+    requests: list[str] = []
+    """What it still works on."""
+
+
 class WorkerQuarantined(
     Event, tag_field="event", tag="worker.quarantined", frozen=True, kw_only=True
 ):

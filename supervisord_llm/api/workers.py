@@ -12,7 +12,8 @@ from supervisord_llm.api.commands import command
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_no_body
 from supervisord_llm.api.replies import json_reply
-from supervisord_llm.errors import NotFound
+from supervisord_llm.core.words import RejectReason
+from supervisord_llm.errors import NotFound, Refused
 from supervisord_llm.runtime import slot_facts
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.slot import Slot
@@ -52,7 +53,18 @@ async def quarantine(front: Front, request: Request) -> ASGIApp:
 
 async def resume(front: Front, request: Request) -> ASGIApp:
     """Bring a parked, stopped or draining slot back; one in service stays as it is (202)."""
-    return await _command(front, request, "resume", lambda slot: slot.resume())
+
+    def carry_out(slot: Slot) -> None:
+        pool = front.supervisor.pools.get(slot.pool)
+        if pool is not None and pool.drained:
+            raise Refused(
+                RejectReason.POOL_UNAVAILABLE,
+                f"cannot resume {slot.name}: its whole pool is drained; "
+                f"`llmctl resume {slot.pool}` brings it back",
+            )
+        slot.resume()
+
+    return await _command(front, request, "resume", carry_out)
 
 
 async def _command(

@@ -95,8 +95,12 @@ def _why(worker: WorkerInfo) -> str | None:
         case SlotState.READY | SlotState.BUSY | SlotState.CANCELLING if not worker.active:
             return "standby: it takes over when another worker does not serve"
         case SlotState.STOPPED if reason == PlannedReason.DRAIN:
-            back = f'"llmctl resume {worker.slot}" brings it back'
-            return f"{reason}: an operator took it out of service; {back}"
+            back = f'"llmctl resume {worker.slot}" or "llmctl resume {worker.pool}"'
+            return (
+                f"{reason}: an operator took it or its pool out of service; {back} brings it back"
+            )
+        case SlotState.STOPPED if reason is None:
+            return "nobody has asked for its model yet; the first request loads it"
         case SlotState.DRAINING if reason:
             return explained(reason, LEAVING)
         case SlotState.STOPPED if reason:

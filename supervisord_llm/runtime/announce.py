@@ -92,6 +92,21 @@ class Announcer:
             )
         )
 
+    def draining(
+        self, worker: Worker, reason: str, detail: str | None, requests: Sequence[str]
+    ) -> None:
+        """The worker finishes what it has."""
+        self._publish(
+            events.WorkerDraining(
+                pool=self._pool,
+                worker=self._slot,
+                generation=worker.generation.number,
+                reason=reason,
+                detail=detail,
+                requests=list(requests),
+            )
+        )
+
     def quarantined(
         self,
         worker: Worker,

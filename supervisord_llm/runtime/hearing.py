@@ -151,9 +151,9 @@ class Hearing:
         """The worker was looked at."""
         self._slot.tell.usage(self._slot.generation, used)
 
-    def on_held(self, held: int) -> None:
+    def on_held(self, held: int) -> bool:
         """So many bytes would come back if the worker and its descendants ended."""
-        self._slot.weigh(held)
+        return self._slot.weigh(held)
 
     def on_descendants(self) -> None:
         """The worker has other descendants than before."""

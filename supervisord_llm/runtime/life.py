@@ -77,6 +77,9 @@ def begin(
         SpawnError: if no process could be started; nothing is left of the attempt.
     """
     group = tools.machine.group_for(generation, config.limits.memory_hard)
+    if group is not None and group.memory_max is not None:
+        # The group counts what is touched; the limit of a process, all that is asked for.
+        launch = msgspec.structs.replace(launch, rlimits=())
     process, pipes = spawn(
         launch,
         generation,

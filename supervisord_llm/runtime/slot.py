@@ -308,8 +308,11 @@ class Slot(SlotFacts):
         if done is not None:
             done()
 
-    def weigh(self, held: int) -> None:
-        """Judge what the worker and its descendants hold of memory, in bytes."""
+    def weigh(self, held: int) -> bool:
+        """Judge what the worker and its descendants hold of memory, in bytes.
+
+        Returns whether the soft limit still matters: not once it is to be replaced anyway.
+        """
         hard = self.config.limits.memory_hard
         if hard is not None and held >= hard:
             detail = (
@@ -319,6 +322,7 @@ class Slot(SlotFacts):
             self.turn(partial(self.condemn, QuarantineReason.MEMORY_LIMIT, detail))
         else:
             self._look_at_limits(held)
+        return self.recycle is None
 
     def _look_at_limits(self, held: int | None) -> None:
         """See whether the worker is due to be recycled."""
@@ -371,6 +375,8 @@ class Slot(SlotFacts):
             self.tell.state(
                 self._state.generation, before.kind, self._state.kind, self._state.reason
             )
+            if self.state is SlotState.DRAINING and self.life is not None:
+                self.tell.draining(self.life.worker, self.reason or "", self.recycle, self.requests)
             self.tools.moves.unpark_all()
             if not (served and self.serving):
                 self.turn(self._hooks.on_move)

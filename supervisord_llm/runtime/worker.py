@@ -70,8 +70,11 @@ class Watcher(Protocol):
     def on_usage(self, used: usage.Usage) -> None:
         """What the process holds and has used."""
 
-    def on_held(self, held: int) -> None:
-        """So many bytes would come back if the worker and its descendants ended."""
+    def on_held(self, held: int) -> bool:
+        """So many bytes would come back if the worker and its descendants ended.
+
+        Returns whether it still matters when it holds more than ``limits.memory_soft``.
+        """
 
     def on_descendants(self) -> None:
         """The process has other descendants than before."""
@@ -301,6 +304,7 @@ class Worker:
     def _forgive(self, seconds: float) -> None:
         if self._watch is not None:
             self._watch.sign_at += seconds
+            self._watch.since += seconds
         if self._probe_sent_at is not None:
             self._probe_sent_at += seconds
         if self._operation_sent_at is not None:
@@ -379,17 +383,20 @@ class Worker:
 
     async def _keep_limits(self) -> None:
         """Weigh the worker every second, where there is a limit; other limits come by its age."""
-        bounds = [each for each in (self._limits.memory_soft, self._limits.memory_hard) if each]
-        if not bounds and self._limits.max_age is None:
+        soft, hard = self._limits.memory_soft, self._limits.memory_hard
+        if not soft and not hard and self._limits.max_age is None:
             return
         while True:
             await trio.sleep(_WEIGH_SECONDS)
-            held = 0
-            if bounds:
-                pids = [self.process.pid, *self.process.known]
-                held = memory.held_against(pids, min(bounds))
-                if held >= min(bounds):
-                    # A pid that was seen before may be another process by now: look, then judge.
-                    self.process.observe(self._scans)
-                    held = memory.read([self.process.pid, *self.process.known]).held
-            self._watcher.on_held(held)
+            bound = min((each for each in (soft, hard) if each), default=None)
+            held = 0 if bound is None else self._weigh(bound)
+            if not self._watcher.on_held(held):
+                soft = None  # exact sums cost the more, the more a worker holds
+
+    def _weigh(self, bound: int) -> int:
+        """What the worker holds in bytes; exactly if that may be ``bound`` or more."""
+        if memory.quick([self.process.pid, *self.process.known]) >= bound:
+            # A pid that was seen before may be another process by now: look, then judge.
+            self.process.observe(self._scans)
+        # Held against a byte less: it is judged by whether it reaches the bound.
+        return memory.held_against([self.process.pid, *self.process.known], bound - 1)

@@ -8,7 +8,13 @@ import pytest
 import trio
 
 from supervisord_llm.client import ApiError, LogStream
-from supervisord_llm.core.words import CancelledBy, Outcome, RequestState, SlotState
+from supervisord_llm.core.words import (
+    CancelledBy,
+    Outcome,
+    RejectReason,
+    RequestState,
+    SlotState,
+)
 from supervisord_llm.events import (
     ControlOperation,
     RequestFinished,
@@ -108,6 +114,16 @@ async def test_a_parked_slot_tells_why_and_can_be_resumed(tmp_path: Path) -> Non
     assert [(1, 1, complaint), (2, 2, complaint), (3, 3, complaint)] == [
         (line.number, line.generation, line.text) for line in lines
     ]
+
+
+async def test_a_slot_of_a_drained_pool_cannot_be_resumed_alone(tmp_path: Path) -> None:
+    """It would be stopped again at once; the message says what brings it back."""
+    async with house(tmp_path) as at:
+        await at.client.drain_pool("sim", wait=True)
+        with pytest.raises(ApiError, match="`llmctl resume sim` brings it back") as refused:
+            await at.client.resume("sim.0")
+        assert refused.value.code == RejectReason.POOL_UNAVAILABLE
+        assert at.supervisor.slots["sim.0"].generation == 1
 
 
 async def test_resume_leaves_a_slot_in_service_alone(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_every_planned_end_is_explained(reason: PlannedReason) -> None:
 
     assert draining == f"{reason}: {LEAVING[reason]}"
     if reason is PlannedReason.DRAIN:
-        assert '"llmctl resume smollm.0" brings it back' in stopped
+        assert '"llmctl resume smollm.0" or "llmctl resume smollm" brings it back' in stopped
     else:
         assert stopped == f"{reason}: {GONE[reason]}"
 
@@ -57,7 +57,11 @@ def test_a_kill_for_memory_is_explained() -> None:
         (SlotState.STARTING, None, "its model is being loaded"),
         (SlotState.STARTING, "unexpected_exit", "its model is being loaded"),
         (SlotState.READY, None, ""),
-        (SlotState.STOPPED, None, ""),
+        (
+            SlotState.STOPPED,
+            None,
+            "nobody has asked for its model yet; the first request loads it",
+        ),
         (SlotState.DRAINING, None, ""),
         (SlotState.BACKOFF, "what a newer daemon says", "what a newer daemon says"),
     ],
