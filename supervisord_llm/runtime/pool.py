@@ -9,10 +9,11 @@ import trio
 
 from supervisord_llm import events
 from supervisord_llm.config.schema import PoolConfig
-from supervisord_llm.core import admission, ledger
+from supervisord_llm.core import admission, ledger, suspicion
 from supervisord_llm.core.words import (
     WIRE_ID_MAX,
     CancelledBy,
+    Outcome,
     PlannedReason,
     PoolName,
     RejectReason,
@@ -56,6 +57,7 @@ class Pool(PoolFacts):
         self._timers = Timers()
         self._scope = trio.CancelScope()
         self._sessions_known = False
+        self._suspicion = suspicion.State()
         # The desk is made from the fleet's slots, and the fleet's slots speak to the desk.
         hooks = Hooks(
             on_offer=self._schedule,
@@ -190,10 +192,23 @@ class Pool(PoolFacts):
 
     def forget(self, request: Request) -> None:
         """A request is over: it is only remembered for a while."""
+        record = request.record
+        if record is not None and record.suspect:
+            self._suspicion = suspicion.convicted(self._suspicion, hash(request.spec.prompt))
+        elif record is not None and record.outcome is Outcome.COMPLETED:
+            self.produced()
         self._queue.over(request, self.queued + self.in_flight)
         self._registry.retire(request)
         if self.on_demand or self.drained:
             self._moved()
+
+    def may_charge(self, request: Request) -> bool:
+        """Whether the end of its worker may be held against a request."""
+        return suspicion.may_be_charged(self._suspicion, hash(request.spec.prompt))
+
+    def produced(self) -> None:
+        """A worker showed that it can produce output."""
+        self._suspicion = suspicion.produced(self._suspicion)
 
     # Who goes where -----------------------------------------------------------
 
@@ -241,7 +256,10 @@ class Pool(PoolFacts):
 
     def _give_up(self) -> None:
         """Answer for what waits if no slot can take it any more; inside a turn."""
-        if self._slots_can_serve() and not self._stopping:
+        if self._stopping:
+            self._cancel_queued()
+            return
+        if self._slots_can_serve() and not (self.drained and not self.loaded):
             return
         detail = f"no slot of pool {self.name!r} can serve: {self.unavailable_because}"
         for request in self._queue.requests:
@@ -291,6 +309,7 @@ class Pool(PoolFacts):
         self._refuse_when_stopping("drain")
         self.drained = True
         self._tools.turn(self._moved)
+        self._tools.turn(self._give_up)
 
     def resume(self) -> None:
         """Bring the pool, and each of its slots that is parked or was stopped, back.
@@ -379,9 +398,12 @@ class Pool(PoolFacts):
     def begin_stop(self) -> None:
         """Take nothing new, answer for what waits, let the slots finish what they have."""
         self._stopping = True
+        self._cancel_queued()
+        self._fleet.stop()
+
+    def _cancel_queued(self) -> None:
         for request in self._queue.requests:
             request.cancel(CancelledBy.SHUTDOWN)
-        self._fleet.stop()
 
     def cancel_all(self, by: CancelledBy) -> None:
         """Cancel whatever is on workers."""

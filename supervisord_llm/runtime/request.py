@@ -81,6 +81,12 @@ class Owner(Protocol):
     def forget(self, request: Request) -> None:
         """The request is over."""
 
+    def may_charge(self, request: Request) -> bool:
+        """Whether the end of its worker may be held against the request."""
+
+    def produced(self) -> None:
+        """A worker showed that it can produce output."""
+
 
 class Request:
     """An accepted request, from the queue to its end."""
@@ -149,6 +155,11 @@ class Request:
     def attempt(self) -> int:
         """How many workers it has had, the present one included."""
         return self._state.attempt
+
+    @property
+    def chargeable(self) -> bool:
+        """Whether the end of its worker may be held against it."""
+        return self._owner.may_charge(self)
 
     @property
     def record(self) -> Record | None:
@@ -290,6 +301,7 @@ class Request:
         match effect:
             case ledger.TellFirstOutput(ttft_ms):
                 self._tell_first_output(ttft_ms)
+                self._owner.produced()
             case ledger.TellRetried(error):
                 self._tell_retried(error)
             case ledger.TellCancel(by):

@@ -241,7 +241,7 @@ class Workload:
             Whether its end is charged to the one request that it had, rather than to the slot.
         """
         self._cancellations.worker_gone()
-        alone = exited and len(self._requests) == 1
+        alone = exited and [each.chargeable for each in self._requests.values()] == [True]
         charged = False
         for wire_id, request in list(self._requests.items()):
             request.charged = False

@@ -234,6 +234,13 @@ class FakePool:
     def forget(self, request: Request) -> None:
         """Nothing to forget."""
 
+    def may_charge(self, request: Request) -> bool:
+        """Only one that has no output."""
+        return request.tokens == 0
+
+    def produced(self) -> None:
+        """Nobody is suspected here."""
+
 
 @dataclass
 class FakeDaemon:
