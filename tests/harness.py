@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,10 +160,12 @@ async def bench(
     ready: bool = True,
     write: Write = os.write,
     command: Sequence[str] = (),
+    machine: Callable[[Recorder], Machine] | None = None,
 ) -> AsyncIterator[Bench]:
     """Run a supervisor; stop it in order at the end and see that nothing is left.
 
-    Its workers are the sim worker with ``options``, or any other ``command``. Whatever a test does,
+    Its workers are the sim worker with ``options``, or any other ``command``; ``machine`` makes
+    what the machine offers for their memory, which is nothing otherwise. Whatever a test does,
     three things hold afterwards: every accepted request had exactly one terminal record, no pool
     has one left, and there are no more tasks and descriptors than before. That no process is left
     holds for every test.
@@ -179,7 +181,7 @@ async def bench(
             boot="test",
             publish=events,
             records=RecordKeeper(records, ParkingRecords(folder / "state"), events),
-            machine=Machine(None, None, GpuMemory(None), events),
+            machine=(machine or _bare)(events),
             environ=os.environ,
             launcher=SCRIPTS / "sllm-launch",
             sweep=False,
@@ -200,6 +202,10 @@ async def bench(
                 nursery.cancel_scope.cancel()
     check_requests(made)
     assert before == (trio.lowlevel.current_statistics().tasks_living, open_descriptors())
+
+
+def _bare(events: Recorder) -> Machine:
+    return Machine(None, None, GpuMemory(None), events)
 
 
 def check_requests(made: Bench) -> None:

@@ -368,7 +368,9 @@ class Worker:
             self.channel.probe()
 
     def note_usage(self) -> None:
-        """Look at what the process holds and has used now."""
+        """Look at what the process and its descendants hold and have used now."""
+        if self.process.observe(self._scans):
+            self._watcher.on_descendants()
         relatives = tuple(self.process.known)
         if (used := usage.read(self.process.pid, relatives, self._gpu_memory())) is not None:
             self.usage = used
@@ -376,8 +378,6 @@ class Worker:
 
     async def _keep_usage(self) -> None:
         while True:
-            if self.process.observe(self._scans):
-                self._watcher.on_descendants()
             self.note_usage()
             await trio.sleep(_USAGE_SECONDS)
 
