@@ -14,11 +14,12 @@ import click
 
 from supervisord_llm import __version__
 from supervisord_llm.config.dump import effective
-from supervisord_llm.config.launch import LaunchPlan, slot_launches
+from supervisord_llm.config.launch import LaunchPlan, SlotLaunch, slot_launches
 from supervisord_llm.config.load import LoadedConfig, load
 from supervisord_llm.config.placeholders import bin_dir
+from supervisord_llm.config.schema import Config
 from supervisord_llm.config.toml import render
-from supervisord_llm.config.units import format_cpus
+from supervisord_llm.config.units import format_cpus, format_duration, format_size
 from supervisord_llm.errors import ConfigError, OperatorError
 
 PROGRAM = "supervisord-llm"
@@ -157,13 +158,39 @@ def _report(loaded: LoadedConfig, plan: LaunchPlan) -> Iterator[str]:
     yield ""
     yield render(effective(loaded.config))
     yield "# What would run:"
-    for launch in plan.launches.values():
-        cores = "core" if len(launch.cpus) == 1 else "cores"
-        yield f"# {launch.slot} on {cores} {format_cpus(launch.cpus)}, nice {launch.nice}"
-        # A newline in an argument must not end the comment.
-        words = [word if word.isprintable() else repr(word) for word in launch.argv]
-        yield f"#   {shlex.join(words)}"
-        yield f"#   environment: {' '.join(sorted(launch.env))}"
+    for name, pool in loaded.config.pool.items():
+        if told := list(_residence(name, loaded.config)):
+            yield f"# {name} is {'; '.join(told)}"
+        for launch in plan.launches.values():
+            if launch.pool == name:
+                yield from _slot(launch, standby=launch.index >= pool.workers)
+
+
+def _residence(name: str, config: Config) -> Iterator[str]:
+    """When a pool's model is loaded, where that is not always."""
+    pool = config.pool[name]
+    if pool.load == "on_demand":
+        idle = format_duration(pool.idle_ttl)
+        yield f"loaded when a request needs it and unloaded after {idle} without one"
+    group = [each for each, other in config.pool.items() if other.exclusive == pool.exclusive]
+    if pool.exclusive and len(group) > 1:
+        yield f'in the group "{pool.exclusive}": only one of {", ".join(group)} is loaded at a time'
+
+
+def _slot(launch: SlotLaunch, *, standby: bool) -> Iterator[str]:
+    """How a slot's workers would be started."""
+    cores = "core" if len(launch.cpus) == 1 else "cores"
+    yield (
+        f"# {launch.slot}{' stands by' if standby else ''} on {cores} {format_cpus(launch.cpus)}, "
+        f"nice {launch.nice}, oom_score_adj {launch.oom_score_adj}"
+    )
+    # A newline in an argument must not end the comment.
+    words = [word if word.isprintable() else repr(word) for word in launch.argv]
+    yield f"#   {shlex.join(words)}"
+    yield f"#   environment: {' '.join(sorted(launch.env))}"
+    if launch.rlimits:
+        limits = ", ".join(f"{kind} {format_size(size)}" for kind, size in launch.rlimits)
+        yield f"#   limit of each process, where no control group holds the worker: {limits}"
 
 
 def main() -> int:

@@ -123,7 +123,7 @@ temperature = 0.0
 max_new_tokens = 512
 
 # What would run:
-# p.0 on core 0, nice 0
+# p.0 on core 0, nice 0, oom_score_adj 500
 #   /bin/sh -c 'echo p.0'
 #   environment: API_KEY HOME PATH
 """
@@ -162,6 +162,47 @@ def test_check_prints_what_is_in_force_and_what_would_run(
     out, err = capfd.readouterr()
     assert GOLDEN == out.replace(str(file), "FILE")
     assert ("", "unix:/run/sllm.sock") == (err, tomllib.loads(out)["listen"][0]["address"])
+
+
+def test_check_tells_when_what_is_loaded_and_what_the_kernel_is_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], file: Path
+) -> None:
+    """Standby, load on demand, exclusive groups and limits of memory are worth a word each."""
+    file.write_text(
+        """
+        [pool.a]
+        command = ["/bin/true"]
+        standby = 1
+        limits.memory_hard = "1GiB"
+        exclusive = "gpu0"
+        [pool.b]
+        command = ["/bin/true"]
+        load = "on_demand"
+        idle_ttl = "90s"
+        exclusive = "gpu0"
+        """
+    )
+    assert 0 == command(monkeypatch, "check", "--config", file)
+    told = capfd.readouterr().out.partition("# What would run:\n")[2]
+    assert (
+        """\
+# a is in the group "gpu0": only one of a, b is loaded at a time
+# a.0 on core 0, nice 0, oom_score_adj 500
+#   /bin/true
+#   environment: HOME PATH
+#   limit of each process, where no control group holds the worker: data 1280MiB
+# a.1 stands by on core 0, nice 0, oom_score_adj 500
+#   /bin/true
+#   environment: HOME PATH
+#   limit of each process, where no control group holds the worker: data 1280MiB
+# b is loaded when a request needs it and unloaded after 90s without one; in the group "gpu0": \
+only one of a, b is loaded at a time
+# b.0 on core 0, nice 0, oom_score_adj 500
+#   /bin/true
+#   environment: HOME PATH
+"""
+        == told
+    )
 
 
 def test_check_tells_every_problem_on_stderr(
