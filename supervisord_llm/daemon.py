@@ -101,7 +101,6 @@ class Daemon:
         The whole process is the daemon's: its signals, and its children, all of them workers or
         adopted from workers.
         """
-        self._tell_start()
         supervisor = Supervisor(
             self.config,
             boot=self.boot,
@@ -140,7 +139,8 @@ class Daemon:
     def _publish(self, event: events.Event) -> None:
         self.log.publish(event)
 
-    def _tell_start(self) -> None:
+    def tell_start(self) -> None:
+        """The first words, before anything that is found on the way."""
         self._publish(
             events.DaemonStarted(
                 version=__version__,
@@ -254,6 +254,7 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
             parking = ParkingRecords(state_dir)
             daemon = Daemon(loaded, plan.warnings, records, parking, on_ready)
             try:
+                daemon.tell_start()
                 daemon.end_leftovers()
                 daemon.look_at_machine()
                 return await daemon.run(listeners)

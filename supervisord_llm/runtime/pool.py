@@ -56,7 +56,7 @@ class Pool(PoolFacts):
         self._registry = registry
         self._timers = Timers()
         self._scope = trio.CancelScope()
-        self._sessions_known = False
+        self._keeps_sessions: bool | None = None
         self._suspicion = suspicion.State()
         # The desk is made from the fleet's slots, and the fleet's slots speak to the desk.
         hooks = Hooks(
@@ -149,9 +149,8 @@ class Pool(PoolFacts):
         return RequestStream(request, before)
 
     def _refuse_session(self, spec: RequestSpec) -> None:
-        if spec.session_id is None or not self._sessions_known:
-            return
-        if not any(slot.max_sessions for slot in self.slots):
+        # By the last worker's word: while all of them are new and load, nobody else can tell.
+        if spec.session_id is not None and self._keeps_sessions is False:
             raise InvalidRequest(
                 f"cannot use field 'session_id': the workers of pool {self.name!r} keep no named "
                 "sessions; leave it out, or start them with room for some",
@@ -269,7 +268,7 @@ class Pool(PoolFacts):
         self._desk.lost(slot)
 
     def _learn(self, ready: Ready) -> None:
-        self._sessions_known = True
+        self._keeps_sessions = ready.max_named_sessions > 0
         if ready.model is not None:
             self.model = ready.model
 

@@ -115,6 +115,8 @@ def test_the_next_start_ends_what_a_killed_daemon_and_guardian_left(tmp_path: Pa
             event for event in running.events("daemon.warning") if event["topic"] == "leftovers"
         ]
         assert str(left[0]) in str(warning["message"])
+        # Whatever it finds on the way, these are its first words.
+        assert running.events("daemon.started")[0]["seq"] == 1
 
 
 def test_a_second_daemon_on_the_same_socket_is_refused(tmp_path: Path) -> None:
