@@ -15,7 +15,17 @@ from scripts.build_native import configure_and_build
 from scripts.cache import locked
 from scripts.sources import ROOT, llama_source
 from scripts.toolchain import find_toolchain
-from supervisord_llm.wire.messages import Done, Generate, Message, ProbeAck, Ready, Tokens
+from supervisord_llm.wire.messages import (
+    Done,
+    Failed,
+    Generate,
+    Message,
+    ProbeAck,
+    Ready,
+    SessionDone,
+    SessionRefused,
+    Tokens,
+)
 from supervisord_llm.wire.serial import SerialConnection
 from tests.daemon.running import Running, running
 from tests.harness import QUICK, write_command
@@ -46,10 +56,22 @@ def echo_worker() -> Path:
 
 @pytest.fixture
 def python_worker(tmp_path: Path) -> list[str]:
-    """The command of the Python example, taken from the page."""
-    (source,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    path = tmp_path / "worker.py"
-    path.write_text(source)
+    """The command of the first Python example."""
+    return from_page(tmp_path, 0)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> list[str]:
+    """The command of the second one, which keeps sessions."""
+    return from_page(tmp_path, 1)
+
+
+def from_page(folder: Path, number: int) -> list[str]:
+    """The command of a Python example, taken from the page."""
+    found = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert 2 == len(found)
+    path = folder / "worker.py"
+    path.write_text(found[number])
     return [sys.executable, str(path)]
 
 
@@ -143,3 +165,68 @@ def test_the_python_worker_answers_the_idle_probe(python_worker: list[str]) -> N
 
     assert [Ready, ProbeAck, Tokens, Done] == [type(message) for message in heard]
     assert 0 == worker.returncode
+
+
+def test_the_python_worker_keeps_sessions(keeper: list[str], tmp_path: Path) -> None:
+    """It goes on from what it holds, forgets when it is told, and never runs out of places."""
+    with running(tmp_path, write_command(tmp_path, keeper, 1, QUICK)) as daemon:
+        text, finished = generate(daemon, prompt="one two", session_id="trip")
+        assert ("one two ", 0) == (text, finished["usage"]["reused_tokens"])
+
+        text, finished = generate(daemon, prompt="one two one two three", session_id="trip")
+        assert ("three ", 4) == (text, finished["usage"]["reused_tokens"])
+
+        reset = daemon.client.post("/v1/sessions/trip/reset").json()
+        assert reset["existed"] is True
+        finished = generate(daemon, prompt="one two one two three four", session_id="trip")[1]
+        assert 0 == finished["usage"]["reused_tokens"]
+
+        for name in ("notes", "letter"):
+            assert "completed" == generate(daemon, prompt="x", session_id=name)[1]["outcome"]
+        assert daemon.client.delete("/v1/sessions/trip").json()["existed"] is False
+        assert daemon.client.delete("/v1/sessions/letter").json()["existed"] is True
+
+
+def test_the_example_engine_keeps_sessions(echo_worker: Path, tmp_path: Path) -> None:
+    """The runtime compares, and the engine is shown the rest only."""
+    with running(tmp_path, write_command(tmp_path, [str(echo_worker)], 1, QUICK)) as daemon:
+        assert "ab" == generate(daemon, prompt="ab", session_id="trip")[0]
+
+        text, finished = generate(daemon, prompt="ababc", session_id="trip")
+        assert ("c", 4) == (text, finished["usage"]["reused_tokens"])
+
+
+def test_the_python_worker_says_when_it_is_full(keeper: list[str]) -> None:
+    """For `open` and for a request, with the code; and an `open` of what is there is well."""
+    connection = SerialConnection(max_line=2**20, dialect="auto")
+    heard: list[Message] = []
+    with subprocess.Popen(
+        keeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        connection.receive(worker.stdout.readline())
+        for send in (
+            lambda: connection.send_open("a"),
+            lambda: connection.send_open("b"),
+            lambda: connection.send_open("a"),
+            lambda: connection.send_open("c"),
+            lambda: connection.send_generate(Generate(prompt="hi", session_id="c"), 1),
+            lambda: connection.send_close("a"),
+            lambda: connection.send_open("c"),
+        ):
+            worker.stdin.write(send())
+            heard += connection.receive(worker.stdout.readline())
+
+    kinds = [
+        SessionDone,
+        SessionDone,
+        SessionDone,
+        SessionRefused,
+        Failed,
+        SessionDone,
+        SessionDone,
+    ]
+    assert kinds == [type(message) for message in heard]
+    refused = [each.code for each in heard if isinstance(each, SessionRefused | Failed)]
+    assert ["capacity_exhausted", "capacity_exhausted"] == refused

@@ -11,7 +11,7 @@ import pytest
 from supervisord_llm.core.words import Extension
 from supervisord_llm.runtime import process
 from supervisord_llm.wire.control_frame import encode_cancel
-from supervisord_llm.wire.messages import Generate, Malformed
+from supervisord_llm.wire.messages import PROBE_SESSION, Generate, Malformed, SessionOp
 from supervisord_llm.wire.serial import SerialConnection
 from tools.generated import ROOT
 
@@ -52,8 +52,12 @@ class Play:
 
     def _send(self, fields: dict[str, object]) -> bytes:
         match fields.get("op"):
-            case "close":
+            case "close" if fields["session_id"] == PROBE_SESSION:
                 return self.connection.send_probe()
+            case "open" | "close" | "reset" as op:
+                send = getattr(self.connection, f"send_{op}")
+                line: bytes = send(fields["session_id"])
+                return line
             case "ping":
                 return self.connection.send_ping(msgspec.convert(fields["nonce"], int))
             case _:
@@ -68,7 +72,7 @@ class Play:
         return self.connection.send_generate(generate, self.wire_id)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_the_daemon_speaks_as_the_examples_do(number: int) -> None:
     """Each worker's line is understood, each of the daemon's is what it would send."""
     play = Play()
@@ -79,13 +83,15 @@ def test_the_daemon_speaks_as_the_examples_do(number: int) -> None:
 
 def test_all_examples_are_played() -> None:
     """A conversation that is added to the page is added above."""
-    assert 4 == len(blocks("text"))
+    assert 5 == len(blocks("text"))
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         'worker: {"token": "for nobody"}',
+        'worker: {"opened": true, "session_id": "trip"}',
+        'daemon: {"op": "forget", "session_id": "trip"}',
         'refused: {"heartbeat": {"phase": "load", "beats": 1}}',
         'daemon: {"prompt": "Hi"}',
         'daemon: {"prompt": "Hi", "stop": [], "tone": "friendly"}',
@@ -103,6 +109,14 @@ def test_an_example_that_is_wrong_is_noticed(wrong: str) -> None:
 
     with pytest.raises((AssertionError, msgspec.ValidationError, pytest.fail.Exception)):
         play.speak(wrong)
+
+
+@pytest.mark.parametrize("op", SessionOp)
+def test_every_operation_on_a_session_is_shown(op: SessionOp) -> None:
+    """Each is asked for in some conversation, and answered there."""
+    asked = re.findall(rf'^daemon: \{{"op": "{op}", "session_id": "(?!__)', TEXT, re.MULTILINE)
+
+    assert asked
 
 
 def test_every_extension_is_explained() -> None:
@@ -128,4 +142,4 @@ def test_the_code_that_is_shown_is_that_of_the_example() -> None:
 
     assert [] == [each for each in blocks("cpp") if each not in source]
     assert [] == [each for each in blocks("cmake") if each not in project]
-    assert 3 == len(blocks("cpp") + blocks("cmake"))
+    assert 4 == len(blocks("cpp") + blocks("cmake"))
