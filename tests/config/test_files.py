@@ -1,4 +1,4 @@
-"""The two files in ``config/`` that users start from."""
+"""The files in ``config/`` that users start from."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_example_explains_every_placeholder(tmp_path: Path) -> None:
     assert {*folders(environ(tmp_path)), *SLOT_FACTS, "package"} == explained
 
 
-@pytest.mark.parametrize("name", ["example.toml", "quickstart.toml"])
+@pytest.mark.parametrize("name", sorted(each.name for each in FOLDER.glob("*.toml")))
 def test_no_line_is_wider_than_a_screen(name: str) -> None:
     """Comments beside values stay readable."""
     assert [] == [line for line in (FOLDER / name).read_text().splitlines() if len(line) > 110]
@@ -81,3 +81,13 @@ def test_the_quickstart_is_two_workers_of_one_small_model(
     assert 2 == pool.workers
     assert "sllm-llama-worker" == pool.command[0]
     assert (20.0, 5.0) == (pool.health.first_token_stall, pool.health.token_stall)
+
+
+def test_several_models_are_a_small_one_and_two_that_share_a_device(tmp_path: Path) -> None:
+    """It shows standby, recycling, load on demand and a group, and nothing in it is in vain."""
+    loaded = load(FOLDER / "several-models.toml", environ(tmp_path))
+    small, writer, coder = (loaded.config.pool[name] for name in ("small", "writer", "coder"))
+    assert [] == loaded.warnings
+    assert (2, 1, "eager") == (small.workers, small.standby, small.load)
+    assert (24 * 3600.0, 2 * 2**30) == (small.limits.max_age, small.limits.memory_soft)
+    assert {("gpu0", "on_demand")} == {(each.exclusive, each.load) for each in (writer, coder)}
