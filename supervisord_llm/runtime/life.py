@@ -13,6 +13,7 @@ from supervisord_llm.config.launch import SlotLaunch
 from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import escalation
 from supervisord_llm.core.words import Generation, Resolution
+from supervisord_llm.errors import SpawnError
 from supervisord_llm.host.cgroups import WorkerGroup
 from supervisord_llm.runtime.channel import Write
 from supervisord_llm.runtime.clock import Clock
@@ -80,14 +81,19 @@ def begin(
     if group is not None and group.memory_max is not None:
         # The group counts what is touched; the limit of a process, all that is asked for.
         launch = msgspec.structs.replace(launch, rlimits=())
-    process, pipes = spawn(
-        launch,
-        generation,
-        launcher=tools.launcher,
-        heartbeat=config.heartbeat,
-        cancellation=config.cancel.cancellation != "off",
-        cgroup=None if group is None else group.path,
-    )
+    try:
+        process, pipes = spawn(
+            launch,
+            generation,
+            launcher=tools.launcher,
+            heartbeat=config.heartbeat,
+            cancellation=config.cancel.cancellation != "off",
+            cgroup=None if group is None else group.path,
+        )
+    except SpawnError:
+        if group is not None:
+            nursery.start_soon(tools.machine.remove, group)
+        raise
     tools.records.remember(process)
     worker = Worker(
         process,

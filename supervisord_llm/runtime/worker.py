@@ -142,7 +142,7 @@ class Worker:
         self._log = LogLines()
         self._watch: vigil.Watch | None = vigil.Watch(Phase.LOAD, now, now)
         self._beats = -1
-        self._progress: usage.Progress | None = None
+        self._progress: list[usage.Progress | None] = []
         self._closed: tuple[str, float] | None = None
         self._probe_sent_at: float | None = None
         self._operation_sent_at: float | None = None
@@ -332,17 +332,21 @@ class Worker:
                 else f"not ready after {now - self._watch.since:.1f} s",
             )
 
-    def _look_for_progress(self) -> None:
-        """Take CPU time and I/O as signs of life while nothing better tells.
+    @property
+    def _judged_by_progress(self) -> bool:
+        """Whether CPU time and I/O are the signs of life, since nothing better tells.
 
         A worker that beats is believed in its beats alone: a hung kernel burns CPU time too, and a
         heartbeat is itself I/O. In decode the tokens tell.
         """
-        watch = self._watch
-        if watch is None or watch.phase is Phase.DECODE or self._beats >= 0:
+        return self._watch is not None and self._watch.phase is not Phase.DECODE and self._beats < 0
+
+    def _look_for_progress(self) -> None:
+        if not self._judged_by_progress:
             return
-        progress = usage.progress(self.process.pid)
-        if progress is not None and progress != self._progress:
+        # A worker may be a script that waits for the engine, its child.
+        progress = [usage.progress(pid) for pid in (self.process.pid, *self.process.known)]
+        if progress != self._progress:
             self._progress = progress
             self._sign()
 
@@ -358,6 +362,8 @@ class Worker:
             return
         if now < self._probe_due_at or self.connection.ready is None:
             return
+        if self._judged_by_progress:
+            return  # the answer would look like progress, and a hung engine be taken for a slow one
         self._probe_due_at = now + self._health.probe_interval
         if Extension.PING in self.connection.extensions:
             self._nonce += 1
@@ -367,10 +373,13 @@ class Worker:
             self.began_operation()
             self.channel.probe()
 
-    def note_usage(self) -> None:
-        """Look at what the process and its descendants hold and have used now."""
+    def _observe(self) -> None:
         if self.process.observe(self._scans):
             self._watcher.on_descendants()
+
+    def note_usage(self) -> None:
+        """Look at what the process and its descendants hold and have used now."""
+        self._observe()
         relatives = tuple(self.process.known)
         if (used := usage.read(self.process.pid, relatives, self._gpu_memory())) is not None:
             self.usage = used
@@ -395,8 +404,7 @@ class Worker:
 
     def _weigh(self, bound: int) -> int:
         """What the worker holds in bytes; exactly if that may be ``bound`` or more."""
-        if memory.quick([self.process.pid, *self.process.known]) >= bound:
-            # A pid that was seen before may be another process by now: look, then judge.
-            self.process.observe(self._scans)
+        # A descendant may be new, and a pid that was seen before another process by now.
+        self._observe()
         # Held against a byte less: it is judged by whether it reaches the bound.
         return memory.held_against([self.process.pid, *self.process.known], bound - 1)
