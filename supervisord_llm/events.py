@@ -144,6 +144,22 @@ class WorkerState(Event, tag_field="event", tag="worker.state", frozen=True, kw_
     reason: str | None = None
 
 
+class WorkerActivated(Event, tag_field="event", tag="worker.activated", frozen=True, kw_only=True):
+    """A worker on standby takes work from now on: another one does not serve, or is to leave."""
+
+    pool: str
+    worker: str
+    generation: int
+
+
+class WorkerRested(Event, tag_field="event", tag="worker.rested", frozen=True, kw_only=True):
+    """A worker that serves stands by from now on: enough others take work."""
+
+    pool: str
+    worker: str
+    generation: int
+
+
 class WorkerDraining(Event, tag_field="event", tag="worker.draining", frozen=True, kw_only=True):
     """A worker gets no more work and is stopped, on purpose, when it has finished what it has."""
 

@@ -92,6 +92,11 @@ class Announcer:
             )
         )
 
+    def active(self, generation: int, *, active: bool) -> None:
+        """A worker that serves takes work from now on, or stands by."""
+        kind = events.WorkerActivated if active else events.WorkerRested
+        self._publish(kind(pool=self._pool, worker=self._slot, generation=generation))
+
     def draining(
         self, worker: Worker, reason: str, detail: str | None, requests: Sequence[str]
     ) -> None:

@@ -176,14 +176,19 @@ class Fleet:
             case fleet.Update(index):
                 self._adopt(self._at(index))
             case fleet.Activate(index):
-                self._at(index).active = True
+                self._activate(self._at(index), active=True)
                 self._tools.turn(self._hooks.on_offer)
             case fleet.Rest(index):
-                self._at(index).active = False
+                self._activate(self._at(index), active=False)
             case fleet.KeepOld(index, surge):
                 self._keep(self._at(index), self._at(surge))
             case _:
                 assert_never(action)
+
+    def _activate(self, slot: Slot, *, active: bool) -> None:
+        slot.active = active
+        if slot.serving:
+            slot.tell.active(slot.generation, active=active)
 
     def _leave(self, slot: Slot, reason: PlannedReason) -> None:
         slot.leaving = True
