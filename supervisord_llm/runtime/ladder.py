@@ -168,6 +168,7 @@ class Ladder:
     async def _reap(self) -> None:
         """Runs for as long as it takes; the machine watches the time."""
         cause, descendants = await self._worker.process.reap()
+        cause = self._worker.exit or cause  # the status alone does not tell who has killed it
 
         def reaped() -> None:
             self._step(escalation.Reaped(trio.current_time()))

@@ -311,7 +311,7 @@ def _options(launch: SlotLaunch, cgroup: Path | None) -> list[str]:
     if launch.cpus:
         options += ["--cpus", ",".join(str(cpu) for cpu in launch.cpus)]
     for name, value in launch.rlimits:
-        options += ["--rlimit", f"{name}={value}"]
+        options += ["--rlimit", f"{name}={value}:{value}"]
     if cgroup is not None:
         options += ["--cgroup", str(cgroup)]
     return options

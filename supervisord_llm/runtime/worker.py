@@ -113,6 +113,8 @@ class Worker:
         self.spawned_at = now
         self.served = 0
         self.usage: usage.Usage | None = None
+        self.exit: ExitCause | None = None
+        """How its process ended, once it has."""
         self.connection = SerialConnection(max_line=config.max_line, dialect=config.dialect)
         self.channel = Channel(
             pipes,
@@ -278,7 +280,7 @@ class Worker:
             self._watcher.on_log(lines)
         cause = self.process.peek_exit()
         if cause is not None:
-            cause = self._true_cause(cause)
+            self.exit = cause = self._true_cause(cause)
             self._watcher.on_exit(cause, cut_off=bool(self.connection.receive_eof()))
 
     async def _keep_watch(self) -> None:
