@@ -1,7 +1,8 @@
 """What must hold whatever went wrong, judged from a complete event log alone.
 
-A rule reads the whole log and yields what contradicts it. `RULES` names all of them; each has a log
-made by hand that breaks it (``test_checks.py``), since a check that cannot fail checks nothing.
+A rule reads the whole log and yields what contradicts it. `RULES` and `BOUNDED` name all of them;
+each has a log made by hand that breaks it (``test_checks.py``), since a check that cannot fail
+checks nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ from tests.chaos.log import Entry, Found, Log, Violation
 from tests.chaos.request_rules import (
     Bounds,
     attempts_in_order,
+    few_attempts,
     gauges_return,
     in_time,
     one_record,
     one_settlement,
+    retried_when_lost,
 )
-from tests.chaos.worker_rules import one_end, states_join, to_the_fit
+from tests.chaos.worker_rules import (
+    one_after_the_other,
+    one_end,
+    one_on_a_device,
+    parked_is_told,
+    states_join,
+    to_the_fit,
+)
 
 
 def check(log: Log, bounds: Bounds) -> list[Violation]:
@@ -29,8 +39,9 @@ def check(log: Log, bounds: Bounds) -> list[Violation]:
         for name, rule in RULES.items()
         for message, entries in rule(log)
     ]
-    for message, entries in in_time(log, bounds):
-        found.append(Violation("in_time", message, tuple(entry.line for entry in entries)))
+    for name, bounded in BOUNDED.items():
+        for message, entries in bounded(log, bounds):
+            found.append(Violation(name, message, tuple(entry.line for entry in entries)))
     return found
 
 
@@ -86,9 +97,17 @@ RULES: Mapping[str, Callable[[Log], Found]] = {
         one_settlement,
         to_the_fit,
         attempts_in_order,
+        retried_when_lost,
         one_end,
+        one_after_the_other,
+        parked_is_told,
         states_join,
         gauges_return,
     )
 }
-"""Rules that need nothing but the log; `in_time` needs bounds too."""
+"""Rules that need nothing but the log."""
+
+BOUNDED: Mapping[str, Callable[[Log, Bounds], Found]] = {
+    rule.__name__: rule for rule in (in_time, few_attempts, one_on_a_device)
+}
+"""Rules that need to know what was configured."""

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import trio
 
-from supervisord_llm.schema import GenerateRequest
 from tests.chaos import faults, settings
 from tests.chaos.http import BrokenReply, Exchange, ask, ask_text, connect
 from tests.chaos.log import Violation
@@ -19,7 +18,9 @@ from tests.chaos.log import Violation
 PATIENCE = 60.0
 """Seconds for a whole answer, far beyond every bound of the daemon's."""
 
-_KNOWN = frozenset(GenerateRequest.__struct_fields__)
+LATE_SECONDS = 6.0
+"""How much later than asked for a request may end: the grace, and two stops of the daemon."""
+
 _READS = ("status", "pools", "pools/alpha", "workers", "workers/alpha.0", "requests", "nothing")
 _BABBLE = (
     b"\0\1\2 this is not HTTP\r\n\r\n",
@@ -98,6 +99,7 @@ class Client:
             self._cancel_twice: 3,
             self._babble: 2,
             self._look: 10,
+            self._end_session: 5,
             self._follow: 2,
         }
 
@@ -159,6 +161,18 @@ class Client:
                 while await exchange.read_some(1000):
                     pass
 
+    async def _end_session(self) -> None:
+        """Reset or close a session, which waits for what it has under way, and perhaps leave."""
+        pool = self._random.choice((*settings.POOLS, "nobody"))
+        session = f"/v1/sessions/s{self._random.randint(0, 9)}"
+        with trio.move_on_after(self._random.choice((0.05, PATIENCE))):
+            if self._random.random() < 0.5:
+                status, _ = await ask(self._socket, "POST", f"{session}/reset?model={pool}")
+            else:
+                status, _ = await ask(self._socket, "DELETE", f"{session}?model={pool}")
+            if status not in {200, 404}:
+                self._witness.object("client", f"the end of a session was answered with {status}")
+
     async def _look(self) -> None:
         """Read what an operator reads."""
         pages = [f"/api/v1/{page}" for page in (*_READS, f"requests/{self._last}")]
@@ -184,12 +198,14 @@ class Client:
     ) -> None:
         """Ask, read to the end, and judge what was read; ``after`` is done once it is accepted."""
         prompt = faults.any_(self._random, faulty=0.25, endless=endless)
+        body = self._body(prompt)
         async with connect(self._socket) as exchange:
-            await exchange.send("POST", "/api/v1/generate", self._body(prompt))
+            begin = trio.current_time()
+            await exchange.send("POST", "/api/v1/generate", body)
             status = await exchange.status()
             if status != 200:
                 self._witness.refused[status] = self._witness.refused.get(status, 0) + 1
-                if status not in {404, 429, 503}:
+                if status not in _refusals(body):
                     self._witness.object("client", f"a request was answered with {status}")
                 return
             reply = Reply()
@@ -200,11 +216,12 @@ class Client:
                         if line["event"] == "accepted" and after is not None:
                             nursery.start_soon(after, exchange, reply.id)
         self._judge(reply)
+        self._judge_time(reply, body, trio.current_time() - begin)
 
     def _body(self, prompt: faults.Prompt) -> dict[str, Any]:
         random = self._random
         body: dict[str, Any] = {
-            "pool": random.choices([*settings.POOLS, "nobody"], (60, 30, 12, 1))[0],
+            "pool": random.choices([*settings.POOLS, "nobody"], (60, 30, 12, 12, 6, 1))[0],
             "prompt": prompt.text,
         }
         chances = {
@@ -215,9 +232,16 @@ class Client:
             "max_new_tokens": (0.1, random.randint(1, 100)),
         }
         for field, (chance, value) in chances.items():
-            if field in _KNOWN and random.random() < chance:
+            if random.random() < chance:
                 body[field] = value
         return body
+
+    def _judge_time(self, reply: Reply, body: dict[str, Any], took: float) -> None:
+        """Whether what the client itself set as a limit was kept."""
+        fields = ["deadline_ms"] if reply.attempts else ["deadline_ms", "queue_timeout_ms"]
+        limits = [body[field] / 1000 for field in fields if field in body]
+        if limits and took > min(limits) + LATE_SECONDS:
+            self._witness.object("client", f"it took {took:.1f} s, not {min(limits)}", reply)
 
     def _take(self, reply: Reply, line: dict[str, Any]) -> None:
         if reply.outcome:
@@ -243,3 +267,11 @@ class Client:
         elif not faults.answers(reply.text):
             self._witness.object("client", "an answer with pieces twice, or missing", reply)
         self._witness.outcomes[reply.id] = reply.outcome
+
+
+def _refusals(body: dict[str, Any]) -> set[int]:
+    """With what a request may rightly be refused, now that everything happens at once."""
+    refusals = {404, 429, 503}
+    if "session_id" in body and body["pool"] not in settings.SESSIONS:
+        refusals.add(400)
+    return refusals

@@ -47,10 +47,20 @@ FAULTS: tuple[str, ...] = (
     "sim.stderr_flood=500",
     "sim.stderr=200",
     "sim.leak=2000000",
+    "sim.leak=60000000 sim.tokens=40 sim.tps=20",
 )
+
+POISON: tuple[str, ...] = (
+    "poison sim.exit=3 sim.during=prefill",
+    "venom sim.signal=SEGV sim.during=prefill",
+)
+"""Whole prompts that end every worker that reads them, the same each time."""
 
 ENDLESS: tuple[str, ...] = ("sim.slow=prefill", "sim.tokens=100000 sim.tps=100")
 """Healthy work without an end: only for somebody who will leave or cancel."""
+
+
+_POISONOUS = 0.01
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -68,6 +78,8 @@ def ordinary(random: Random) -> Prompt:
 
 def any_(random: Random, *, faulty: float, endless: float) -> Prompt:
     """Work, and with these shares a fault, or no end."""
+    if random.random() < _POISONOUS:
+        return Prompt(random.choice(POISON))
     dice = random.random()
     if dice < endless:
         return Prompt(f"{_words(random)} {random.choice(ENDLESS)}", endless=True)

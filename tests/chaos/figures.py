@@ -16,6 +16,7 @@ from supervisord_llm.events import (
     RequestFinished,
     RequestRejected,
     RequestRetried,
+    WorkerDraining,
     WorkerParked,
     WorkerQuarantined,
     WorkerRestartScheduled,
@@ -33,6 +34,8 @@ class Figures(msgspec.Struct):
     cancellations: Counter[str] = msgspec.field(default_factory=Counter)
     workers: Counter[str] = msgspec.field(default_factory=Counter)
     judged: Counter[str] = msgspec.field(default_factory=Counter)
+    drained: Counter[str] = msgspec.field(default_factory=Counter)
+    """Replaced or taken down, as planned."""
     files: Counter[str] = msgspec.field(default_factory=Counter)
     longest_answer: float = 0.0
     """From the asking for a cancellation to the request's record."""
@@ -46,6 +49,7 @@ class Figures(msgspec.Struct):
             "cancellations": self.cancellations,
             "workers": self.workers,
             "judged": self.judged,
+            "drained": self.drained,
             "files": self.files,
         }
         longest = f"longest answer to a cancellation {self.longest_answer * 1000:.0f} ms"
@@ -77,8 +81,10 @@ def _count_request(figures: Figures, entry: Entry, asked: dict[str, float]) -> N
             figures.requests[f"rejected: {code}"] += 1
         case RequestRetried():
             figures.requests["retried"] += 1
-        case RequestFinished(outcome=outcome, error=error, cancelled_by=by, request=request):
-            cause = error or by
+        case RequestFinished(
+            outcome=outcome, error=error, cancelled_by=by, request=request, suspect=suspect
+        ):
+            cause = "suspect" if suspect else error or by
             figures.requests[f"{outcome}: {cause}" if cause else str(outcome)] += 1
             took = entry.at - asked.get(request, entry.at)
             figures.longest_answer = max(figures.longest_answer, took)
@@ -104,6 +110,8 @@ def _count_worker(figures: Figures, entry: Entry) -> None:
             figures.workers["unreapable for a while"] += 1
         case WorkerQuarantined(reason=reason):
             figures.judged[reason] += 1
+        case WorkerDraining(reason=reason):
+            figures.drained[reason] += 1
         case ConfigReloaded():
             figures.files["reloaded"] += 1
         case ConfigRejected():

@@ -39,6 +39,9 @@ FILES: tuple[settings.Changes, ...] = (
     {"beta": {"standby": 0, "workers": 1, "min_ready": 1}},
     {"gamma": {"idle_ttl": "500ms"}},
     {"gamma": {}},
+    {"delta": {}},
+    {"delta": {"workers": 1}, "epsilon": {"workers": 2, "standby": 1}},
+    {"epsilon": {"env": {"CHANGED": "1"}}, "alpha": {"reload": "restart"}},
 )
 """What the file may say: as at first, other sizes, other workers, failing ones, a pool less."""
 
@@ -69,7 +72,7 @@ class Operator:
         actions: dict[Callable[[], Awaitable[None]], int] = {
             self._signal_worker: 5,
             self._signal_descendant: 3,
-            self._signal_between: 1,
+            self._signal_between: 2,
         }
         await self._repeat(actions, per_second=2)
 
@@ -90,9 +93,8 @@ class Operator:
 
     async def _slot(self) -> None:
         verb = self._random.choice(("reload", "quarantine", "resume", "resume", "drain"))
-        slot = self._random.choice(
-            ("alpha.0", "alpha.1", "alpha.2", "alpha.3", "beta.0", "gamma.0")
-        )
+        pool = self._random.choice(("alpha", "alpha", *settings.POOLS))
+        slot = f"{pool}.{self._random.randint(0, 3)}"
         await self._post("/api/v1/workers/{slot}", verb, slot)
         if verb == "drain":
             await trio.sleep(self._random.random())
@@ -102,7 +104,10 @@ class Operator:
         verb = self._random.choice(("reload", "drain", "resume", "scale"))
         pool = self._random.choice(list(settings.POOLS))
         body = {"workers": self._random.randint(1, 4)} if verb == "scale" else None
-        await self._post("/api/v1/pools/{pool}", verb, pool, body)
+        # Whoever waits for the end of it may leave before, which changes nothing.
+        with trio.move_on_after(self._random.random()):
+            query = self._random.choice(("", "", "?wait=true"))
+            await self._post("/api/v1/pools/{pool}", verb, pool, body, query)
         if verb == "drain":
             await trio.sleep(self._random.random())
             await self._post("/api/v1/pools/{pool}", "resume", pool)
@@ -124,13 +129,15 @@ class Operator:
             text = self._random.choice((text[: len(text) // 2], text + "nonsense = [", ""))
         self._subject.config.write_text(text)
 
-    async def _post(self, path: str, verb: str, target: str, body: object = None) -> None:
+    async def _post(
+        self, path: str, verb: str, target: str, body: object = None, query: str = ""
+    ) -> None:
         """Give a command, where this version of the daemon knows it; any refusal is an answer."""
         if f"{path}/{verb}" not in _PATHS:
             return
         place = path.replace("{slot}", target).replace("{pool}", target)
         try:
-            status, reply = await ask(self._subject.socket, "POST", f"{place}/{verb}", body)
+            status, reply = await ask(self._subject.socket, "POST", f"{place}/{verb}{query}", body)
         except (BrokenReply, OSError) as error:
             self._witness.object("operator", f"{verb} {target}: {error}")
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from supervisord_llm.events import (
@@ -12,17 +14,26 @@ from supervisord_llm.events import (
     RequestFirstToken,
     RequestRetried,
     RequestStarted,
+    WorkerExited,
+    WorkerQuarantined,
 )
 from tests.chaos.log import Entry, Found, Log
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How long things may take at most, in seconds, stops of the daemon itself included."""
+    """How long things may take at most, in seconds, stops of the daemon itself included.
+
+    And what else only the configuration tells.
+    """
 
     answer: float
     """From the asking for a cancellation to the request's record."""
     settlement: float
     """From the asking to the worker's fate."""
+    attempts: int = 2
+    """How many workers a request may have."""
+    groups: Mapping[str, str] = {}
+    """The device by pool, for those that share one."""
 
 
 def one_record(log: Log) -> Found:
@@ -86,6 +97,50 @@ def in_time(log: Log, bounds: Bounds) -> Found:
                     yield f"{request} was settled after {took:.3f} s", (asked[request], entry)
             case _:
                 pass
+
+
+def few_attempts(log: Log, bounds: Bounds) -> Found:
+    """Nobody is tried more often than is allowed."""
+    for entry in log:
+        match entry.event:
+            case RequestStarted(request=request, attempt=attempt) if attempt > bounds.attempts:
+                yield f"{request} is tried for the {attempt}. time", (entry,)
+            case _:
+                pass
+
+
+def retried_when_lost(log: Log) -> Found:
+    """A request is tried again only when its worker was judged, or has ended, and it was silent."""
+    lost: set[tuple[str, int]] = set()
+    spoken: dict[str, Entry] = {}
+    given: dict[str, Entry] = {}
+    for entry in log:
+        match entry.event:
+            case (
+                WorkerQuarantined(worker=worker, generation=generation)
+                | WorkerExited(worker=worker, generation=generation)
+            ):
+                lost.add((worker, generation))
+            case RequestStarted(request=request):
+                given[request] = entry
+            case RequestFirstToken(request=request):
+                spoken[request] = entry
+            case RequestRetried(request=request, worker=worker, generation=generation):
+                had = given.get(request)
+                shown = (*([had] if had else []), entry)
+                if (worker, generation) not in lost:
+                    yield f"{request} is tried again and {worker}/{generation} lives", shown
+                elif had is not None and _worker(had) != (worker, generation):
+                    yield f"{request} lost a worker that did not have it", shown
+                if request in spoken:
+                    yield f"{request} is tried again after output", (spoken[request], entry)
+            case _:
+                pass
+
+
+def _worker(entry: Entry) -> tuple[str, int]:
+    assert isinstance(entry.event, RequestStarted)
+    return entry.event.worker, entry.event.generation
 
 
 def attempts_in_order(log: Log) -> Found:

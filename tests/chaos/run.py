@@ -35,6 +35,8 @@ BOUNDS = Bounds(
     + settings.KILL
     + settings.REAP
     + _SLACK,
+    attempts=settings.ATTEMPTS,
+    groups=settings.GROUPS,
 )
 GROWTH_BYTES = 24 * 2**20
 """What the daemon may hold more at the end: memory that its allocator keeps."""

@@ -19,6 +19,9 @@ COOPERATIVE, PREFILL, TERMINATE, KILL, REAP, DETACH = 0.3, 1.0, 0.3, 2.0, 5.0, 2
 DRAIN = 3.0
 """Seconds that running work gets at the end."""
 
+ATTEMPTS = 2
+"""How often a request is given to a worker at most."""
+
 COMMON: Table = {
     "pass_env": [TEST_VARIABLE],
     "stdin_timeout": "1s",
@@ -50,18 +53,25 @@ COMMON: Table = {
         "max_queued": 32,
         "queue_timeout": "5s",
         "deadline": "20s",
-        "age_step": "500ms",
+        "age_step": "200ms",
+        "max_attempts": ATTEMPTS,
         "mailbox_tokens": 256,
         "mailbox_bytes": "64KiB",
     },
     "limits": {
-        "memory_soft": "96MiB",
-        "memory_hard": "160MiB",
+        "memory_soft": "64MiB",
+        "memory_hard": "128MiB",
         "max_requests": 60,
         "max_age": "20s",
     },
     "sampling": {"max_new_tokens": 100_000},
 }
+
+SESSIONS = frozenset({"alpha", "delta"})
+"""The pools whose workers keep sessions with a name."""
+
+GROUPS: Mapping[str, str] = {"delta": "device", "epsilon": "device"}
+"""Pools of which only one is loaded at a time, by the device that they share."""
 
 POOLS: Mapping[str, Table] = {
     "alpha": {"command": ["sllm-sim-worker", "--sessions=4"], "workers": 3, "min_ready": 3},
@@ -80,6 +90,23 @@ POOLS: Mapping[str, Table] = {
         "load": "on_demand",
         "idle_ttl": "1s",
         "cancel": {"on_uncancellable": "detach"},
+    },
+    "delta": {
+        "command": ["sllm-sim-worker", "--sessions=2", "--load_ms=50"],
+        "workers": 2,
+        "min_ready": 0,
+        "load": "on_demand",
+        "idle_ttl": "2s",
+        "exclusive": GROUPS["delta"],
+    },
+    "epsilon": {
+        "command": ["sllm-sim-worker", "--no_cancel"],
+        "workers": 1,
+        "min_ready": 0,
+        "load": "on_demand",
+        "idle_ttl": "1s",
+        "exclusive": GROUPS["epsilon"],
+        "cancel": {"on_uncancellable": "auto"},
     },
 }
 

@@ -11,6 +11,7 @@ from supervisord_llm.core.words import (
     FailureReason,
     FinishReason,
     Outcome,
+    PlannedReason,
     Resolution,
     SlotState,
     TeardownStage,
@@ -18,6 +19,7 @@ from supervisord_llm.core.words import (
 from supervisord_llm.events import (
     CancelRequested,
     CancelSettled,
+    ControlOperation,
     DaemonError,
     DaemonStarted,
     DaemonStopped,
@@ -27,31 +29,49 @@ from supervisord_llm.events import (
     RequestFirstToken,
     RequestRetried,
     RequestStarted,
+    WorkerDraining,
     WorkerExited,
+    WorkerParked,
     WorkerQuarantined,
     WorkerReady,
     WorkerReaped,
     WorkerSpawned,
     WorkerState,
 )
-from tests.chaos.checks import RULES, check
+from tests.chaos.checks import BOUNDED, RULES, check
 from tests.chaos.log import Entry, make, read
 from tests.chaos.request_rules import Bounds
 
-BOUNDS = Bounds(answer=3.0, settlement=9.0)
+BOUNDS = Bounds(answer=3.0, settlement=9.0, attempts=2, groups={"p": "device", "q": "device"})
 SLOT = "p.0"
 START = DaemonStarted(version="0", boot="b", pid=1, config="c", digest="d")
 STOP = DaemonStopped(exit_code=0)
 
 
-def spawned(generation: int = 1) -> Event:
+def spawned(generation: int = 1, *, pool: str = "p", slot: str = SLOT) -> Event:
     """A worker is there."""
-    return WorkerSpawned(pool="p", worker=SLOT, generation=generation, pid=9, argv0="w")
+    return WorkerSpawned(pool=pool, worker=slot, generation=generation, pid=9, argv0="w")
 
 
-def moved(from_: SlotState, to: SlotState, generation: int = 1) -> Event:
+def moved(from_: SlotState, to: SlotState, generation: int = 1, *, slot: str = SLOT) -> Event:
     """The slot does something else."""
-    return WorkerState(pool="p", worker=SLOT, generation=generation, from_=from_, to=to)
+    return WorkerState(pool="p", worker=slot, generation=generation, from_=from_, to=to)
+
+
+def drains(slot: str = SLOT, reason: str = PlannedReason.RECYCLE) -> tuple[Event, ...]:
+    """A slot that serves is to be replaced."""
+    told = WorkerDraining(pool="p", worker=slot, generation=1, reason=reason)
+    return moved(SlotState.READY, SlotState.DRAINING, slot=slot), told
+
+
+def commanded(verb: str, target: str) -> Event:
+    """An operator wanted something."""
+    return ControlOperation(verb=verb, target=target, outcome="accepted")
+
+
+def parked() -> Event:
+    """It stays down."""
+    return WorkerParked(pool="p", worker=SLOT, generation=1, reason="r", exit=None, restarts=9)
 
 
 def ready(generation: int = 1) -> Event:
@@ -91,9 +111,9 @@ def exited(generation: int = 1) -> Event:
     )
 
 
-def reaped(generation: int = 1) -> Event:
+def reaped(generation: int = 1, *, pool: str = "p", slot: str = SLOT) -> Event:
     """Its status is taken."""
-    return WorkerReaped(pool="p", worker=SLOT, generation=generation, exit="exit:0")
+    return WorkerReaped(pool=pool, worker=slot, generation=generation, exit="exit:0")
 
 
 def accepted(request: str = "a") -> Event:
@@ -178,7 +198,7 @@ def broken(*told: Event, seconds: float = 0.0) -> set[str]:
 
 
 SOUND = (
-    *(START, *UP, accepted(), accepted("b"), started(), retried(), *AGAIN),
+    *(START, *UP, accepted(), accepted("b"), started(), *AGAIN[:2], retried(), *AGAIN[2:]),
     *(started(attempt=2, generation=2), spoke(), asked(), finished(), settled()),
     *(started("b", generation=2), finished("b"), *DOWN_AGAIN, STOP),
 )
@@ -187,6 +207,25 @@ SOUND = (
 def test_a_sound_log_breaks_no_rule() -> None:
     """With a lost worker, a retry and a cancellation in it."""
     assert broken(*SOUND) == set()
+
+
+def test_what_looks_like_a_breach_and_is_none_is_let_through() -> None:
+    """Each of these is what the daemon promises."""
+    one_by_one = (*drains("p.1"), reaped(slot="p.1"), *drains("p.2"))
+    by_hand = (*drains("p.1"), *drains("p.2"), commanded("reload", "p.2"))
+    another_reason = (*drains("p.1"), *drains("p.2", PlannedReason.SCALE_DOWN))
+    not_serving = (
+        *drains("p.1"),
+        moved(SlotState.STARTING, SlotState.DRAINING, slot="p.2"),
+        drains("p.2")[1],
+    )
+    for told in (one_by_one, by_hand, another_reason, not_serving):
+        assert "one_after_the_other" not in broken(*told)
+    before = (spawned(), reaped(), spawned(pool="q", slot="q.0"))
+    alone = (spawned(), spawned(pool="other", slot="other.0"), spawned(slot="p.1"))
+    for told in (before, alone):
+        assert "one_on_a_device" not in broken(*told)
+    assert "parked_is_told" not in broken(moved(SlotState.BACKOFF, SlotState.PARKED), parked())
 
 
 @pytest.mark.parametrize(
@@ -237,6 +276,26 @@ def test_a_sound_log_breaks_no_rule() -> None:
             "attempts_in_order",
             (START, *UP, accepted(), started(), spoke(), spoke(), finished(), *DOWN, STOP),
         ),
+        ("few_attempts", (accepted(), started(attempt=3))),
+        ("retried_when_lost", (*UP, accepted(), started(), retried())),
+        ("retried_when_lost", (*UP, accepted(), started(generation=2), condemned(), retried())),
+        ("retried_when_lost", (*UP, accepted(), started(), spoke(), exited(), retried())),
+        ("one_on_a_device", (spawned(), spawned(pool="q", slot="q.0"))),
+        ("one_on_a_device", (spawned(), exited(), spawned(pool="q", slot="q.0"), reaped())),
+        ("one_after_the_other", (*drains("p.1"), *drains("p.2"))),
+        ("one_after_the_other", (*drains("p.1"), *drains("p.2"), commanded("reload", "p"))),
+        ("one_after_the_other", (*drains("p.1"), reaped(slot="p.3"), *drains("p.2"))),
+        ("parked_is_told", (moved(SlotState.BACKOFF, SlotState.PARKED),)),
+        (
+            "parked_is_told",
+            (
+                moved(SlotState.BACKOFF, SlotState.PARKED),
+                moved(SlotState.PARKED, SlotState.STARTING),
+                parked(),
+            ),
+        ),
+        ("parked_is_told", (parked(),)),
+        ("in_time", (asked(), finished())),
         ("one_end", (START, spawned(), STOP)),
         ("one_end", (START, spawned(), reaped(), STOP)),
         ("one_end", (START, exited(), STOP)),
@@ -265,8 +324,8 @@ def test_a_sound_log_breaks_no_rule() -> None:
     ],
 )
 def test_a_rule_finds_what_breaks_it(rule: str, told: tuple[Event, ...]) -> None:
-    """Whatever other rules say of the same log."""
-    assert rule in broken(*told)
+    """Whatever other rules say of the same log, whose events are four seconds apart."""
+    assert rule in broken(*told, seconds=4.0)
 
 
 def test_a_gap_in_the_numbers_is_found() -> None:
@@ -292,7 +351,7 @@ def test_a_late_answer_and_a_late_settlement_are_found() -> None:
 def test_every_rule_is_broken_by_some_log() -> None:
     """A rule that is added needs a log here."""
     cases = test_a_rule_finds_what_breaks_it.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert set(RULES) == {rule for rule, _ in cases} | {"numbered"}
+    assert {*RULES, *BOUNDED} == {rule for rule, _ in cases} | {"numbered"}
 
 
 def test_what_is_no_event_is_found() -> None:

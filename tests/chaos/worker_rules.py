@@ -1,11 +1,14 @@
-"""Rules about workers: work only for the fit, one end each, states that join."""
+"""Rules about workers: work only for the fit, one end each, changes one by one, one a device."""
 
 from __future__ import annotations
 
-from supervisord_llm.core.words import SlotState
+from supervisord_llm.core.words import PlannedReason, SlotState
 from supervisord_llm.events import (
+    ControlOperation,
     RequestStarted,
+    WorkerDraining,
     WorkerExited,
+    WorkerParked,
     WorkerQuarantined,
     WorkerReady,
     WorkerReaped,
@@ -13,9 +16,11 @@ from supervisord_llm.events import (
     WorkerState,
 )
 from tests.chaos.log import Entry, Found, Log
+from tests.chaos.request_rules import Bounds
 
 FIT = frozenset({SlotState.READY, SlotState.BUSY, SlotState.CANCELLING})
 DOWN = frozenset({SlotState.STOPPED, SlotState.PARKED})
+REPLACED = frozenset({PlannedReason.RELOAD, PlannedReason.RECYCLE})
 
 
 def to_the_fit(log: Log) -> Found:
@@ -107,3 +112,82 @@ def states_join(log: Log) -> Found:
 
 def _to(entry: Entry | None) -> SlotState | None:
     return entry.event.to if entry and isinstance(entry.event, WorkerState) else None
+
+
+def one_on_a_device(log: Log, bounds: Bounds) -> Found:
+    """Of pools that share a device only one has workers at a time."""
+    living: dict[str, dict[tuple[str, int], Entry]] = {}
+    for entry in log:
+        match entry.event:
+            case WorkerSpawned(pool=pool, worker=worker, generation=generation):
+                for other, workers in living.items():
+                    shares = other != pool and bounds.groups.get(other) == bounds.groups.get(pool)
+                    if pool in bounds.groups and shares and workers:
+                        yield (
+                            f"{worker} is started beside pool {other}",
+                            (
+                                *workers.values(),
+                                entry,
+                            ),
+                        )
+                living.setdefault(pool, {})[worker, generation] = entry
+            case WorkerReaped(pool=pool, worker=worker, generation=generation):
+                living.get(pool, {}).pop((worker, generation), None)
+            case _:
+                pass
+
+
+def one_after_the_other(log: Log) -> Found:
+    """A pool replaces one serving worker at a time; the next when that one is gone.
+
+    An operator who reloads a certain slot does not wait for others.
+    """
+    leaving: dict[str, Entry] = {}
+    state: dict[str, SlotState] = {}
+    was: dict[str, SlotState] = {}
+    for number, entry in enumerate(log):
+        match entry.event:
+            case WorkerState(worker=worker, from_=from_, to=to):
+                was[worker], state[worker] = from_, to
+            case WorkerDraining(pool=pool, worker=worker, reason=reason) if reason in REPLACED:
+                if was.get(worker) not in FIT or _by_hand(log, number, worker):
+                    continue
+                if pool in leaving:
+                    yield f"{worker} is replaced while another one is", (leaving[pool], entry)
+                leaving[pool] = entry
+            case WorkerReaped(pool=pool, worker=worker) if pool in leaving:
+                if _draining(leaving[pool]) == worker:
+                    del leaving[pool]
+            case _:
+                pass
+
+
+def _by_hand(log: Log, number: int, worker: str) -> bool:
+    """Whether the next command that is told, at the end of the same breath, is for this slot."""
+    for entry in log[number + 1 :]:
+        if isinstance(entry.event, ControlOperation):
+            return entry.event.target == worker
+    return False
+
+
+def _draining(entry: Entry) -> str:
+    assert isinstance(entry.event, WorkerDraining)
+    return entry.event.worker
+
+
+def parked_is_told(log: Log) -> Found:
+    """Whoever is parked is told of at once, with the reason, and nobody else is."""
+    parked: dict[str, Entry] = {}
+    for entry in log:
+        match entry.event:
+            case WorkerState(worker=worker, to=SlotState.PARKED):
+                parked[worker] = entry
+            case WorkerState(worker=worker) if worker in parked:
+                yield f"{worker} was parked and nobody was told", (parked.pop(worker), entry)
+            case WorkerParked(worker=worker):
+                if parked.pop(worker, None) is None:
+                    yield f"{worker} is said to be parked and is not", (entry,)
+            case _:
+                pass
+    for worker, entry in parked.items():
+        yield f"{worker} was parked and nobody was told", (entry,)
