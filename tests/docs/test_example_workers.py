@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_the_python_worker_says_when_it_is_full(keeper: list[str]) -> None:
         assert worker.stdin is not None
         assert worker.stdout is not None
         connection.receive(worker.stdout.readline())
-        for send in (
+        sends: list[Callable[[], bytes]] = [
             lambda: connection.send_open("a"),
             lambda: connection.send_open("b"),
             lambda: connection.send_open("a"),
@@ -214,7 +215,8 @@ def test_the_python_worker_says_when_it_is_full(keeper: list[str]) -> None:
             lambda: connection.send_generate(Generate(prompt="hi", session_id="c"), 1),
             lambda: connection.send_close("a"),
             lambda: connection.send_open("c"),
-        ):
+        ]
+        for send in sends:
             worker.stdin.write(send())
             heard += connection.receive(worker.stdout.readline())
 
