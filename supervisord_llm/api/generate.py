@@ -23,15 +23,14 @@ from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import read_body, until_disconnect
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.api.sessions import check_session_id
-from supervisord_llm.core.words import RejectReason
 from supervisord_llm.errors import ClientError, InternalError, InvalidRequest, Refused, UnknownModel
 from supervisord_llm.events import DaemonWarning, RequestRejected
 from supervisord_llm.host.peers import Peer
 from supervisord_llm.openai.templates import ChatTemplate, TemplateBroken
 from supervisord_llm.runtime.mailbox import Batch
 from supervisord_llm.runtime.pool import Pool
-from supervisord_llm.runtime.request import RequestSpec
-from supervisord_llm.schema import Accepted, GenerateRequest, Started, Token
+from supervisord_llm.runtime.request import Render, RequestSpec
+from supervisord_llm.schema import Accepted, GenerateRequest, Message, Started, Token
 from supervisord_llm.wire.messages import Model
 
 _decoder = msgspec.json.Decoder(GenerateRequest)
@@ -109,8 +108,10 @@ def _spec(front: Front, request: Request, pool: Pool, asked: GenerateRequest) ->
     peer: Peer = request.state.peer
     if asked.session_id is not None:
         check_session_id(asked.session_id)
+    prompt, render = _prompt(front, pool, asked)
     return RequestSpec(
-        prompt=_prompt(front, pool, asked),
+        prompt=prompt,
+        render=render,
         max_new_tokens=asked.max_new_tokens,
         temperature=asked.temperature,
         top_p=asked.top_p,
@@ -129,35 +130,40 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> str:
-    """Return the text for the worker: as given, or the messages in the model's own template."""
+def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> tuple[str, Render | None]:
+    """The text for the worker, or how it is made of messages once a worker is there.
+
+    Where the model is known already, it is seen at once whether its template takes them. Else the
+    request waits for a worker as any other does: that is what loads a model on demand.
+    """
     if asked.prompt is not None and asked.messages is not None:
         raise InvalidRequest(
             "cannot use field 'messages' together with 'prompt'; send one of them",
             param="messages",
         )
     if asked.prompt is not None:
-        return asked.prompt
+        return asked.prompt, None
     if asked.messages is None:
         raise InvalidRequest(
             "cannot generate without a prompt; send field 'prompt' or 'messages'", param="prompt"
         )
+    render = partial(_apply_template, front, pool.name, asked.messages)
     if pool.model is None:
-        raise Refused(
-            RejectReason.POOL_UNAVAILABLE,
-            f"cannot render messages for pool {pool.name!r}: no worker of it has been ready yet, "
-            "so its chat template is not known; try again, or send 'prompt'",
-        )
-    turns = [(message.role, message.content) for message in asked.messages]
+        return "", render
+    return render(pool.model), None
+
+
+def _apply_template(front: Front, pool: str, messages: Sequence[Message], model: Model) -> str:
+    turns = [(message.role, message.content) for message in messages]
     try:
-        return _template(pool.model).render(turns, now=datetime.now().astimezone())
+        return _template(model).render(turns, now=datetime.now().astimezone())
     except TemplateBroken as error:
         front.publish(
             DaemonWarning(
                 topic="chat_template",
                 message=str(error),
                 remedy="serve a model file with a sound template",
-                pool=pool.name,
+                pool=pool,
             )
         )
         raise InvalidRequest(str(error), param="messages") from error

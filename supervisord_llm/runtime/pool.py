@@ -20,7 +20,7 @@ from supervisord_llm.core.words import (
     SlotName,
     SlotState,
 )
-from supervisord_llm.errors import InvalidRequest, Refused
+from supervisord_llm.errors import InternalError, InvalidRequest, Refused
 from supervisord_llm.runtime.fleet import Fleet, Launches
 from supervisord_llm.runtime.ids import new_request_id
 from supervisord_llm.runtime.life import Tools
@@ -33,7 +33,7 @@ from supervisord_llm.runtime.sessions import SessionDesk
 from supervisord_llm.runtime.slot import Hooks, Slot
 from supervisord_llm.runtime.slot_facts import DOWN
 from supervisord_llm.runtime.timers import Timers
-from supervisord_llm.wire.messages import Generate, Ready
+from supervisord_llm.wire.messages import Generate, Model, Ready
 
 
 class Pool(PoolFacts):
@@ -225,6 +225,8 @@ class Pool(PoolFacts):
             self._assign(request, by_name[name])
 
     def _assign(self, request: Request, slot: Slot) -> None:
+        if not self._has_prompt(request):
+            return
         session = request.spec.session_id
         if session is not None and slot.max_sessions:
             if not self._desk.has_room(session, slot):
@@ -237,6 +239,19 @@ class Pool(PoolFacts):
         slot.assign(request, self._message(request.spec, session))
         if request.wire_id == WIRE_ID_MAX:
             slot.replace(PlannedReason.RECYCLE)  # ids never wrap; the next worker begins at 1
+
+    def _has_prompt(self, request: Request) -> bool:
+        """Make the prompt of a request that came before its model was known, or answer for it."""
+        if self.model is None:
+            raise InternalError(f"a slot of {self.name} takes work and has not said of what")
+        try:
+            request.render(self.model)
+        except InvalidRequest as error:
+            self._queue.put_back(request)
+            request.post(ledger.PoolLost(self._tools.clock.now(), str(error)))
+            self._offer()  # the slot is still free
+            return False
+        return True
 
     def _message(self, spec: RequestSpec, session: str | None) -> Generate:
         sampling = self.config.sampling
@@ -269,8 +284,8 @@ class Pool(PoolFacts):
 
     def _learn(self, ready: Ready) -> None:
         self._keeps_sessions = ready.max_named_sessions > 0
-        if ready.model is not None:
-            self.model = ready.model
+        if ready.model is not None or self.model is None:
+            self.model = ready.model or Model()
 
     def _moved(self) -> None:
         """A slot went into service or out of it: see what is to be done about it."""

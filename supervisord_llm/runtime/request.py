@@ -33,14 +33,20 @@ from supervisord_llm.events import GAP_BUCKETS
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.mailbox import Batch, Mailbox, Started
 from supervisord_llm.runtime.turn import Turn
+from supervisord_llm.wire.messages import Model
 
 Publish = Callable[[events.Event], object]
+
+Render = Callable[[Model], str]
+"""Makes the prompt for a model; raises ``InvalidRequest`` if there is none to be made."""
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to generate; ``None`` takes the pool's default, then the worker's."""
 
     prompt: str
+    render: Render | None = None
+    """Makes the prompt once a worker is there; until then ``prompt`` is empty."""
     session_id: str | None = None
     """The named session whose context it goes on with."""
     client: str = "unknown"
@@ -260,9 +266,19 @@ class Request:
         """An unfit worker proposed an ending; tell it and do nothing."""
         self._publish(events.RequestLateTerminal(pool=self.pool, request=self.id, kind=kind))
 
+    def render(self, model: Model) -> None:
+        """Make the prompt, if that was to wait until the model is known.
+
+        Raises:
+            InvalidRequest: if there is none to be made.
+        """
+        if self.spec.render is not None:
+            prompt = self.spec.render(model)
+            self.spec = msgspec.structs.replace(self.spec, prompt=prompt, render=None)
+
     def release_text(self) -> None:
         """Forget the prompt: the request is over and only its story is still asked for."""
-        self.spec = msgspec.structs.replace(self.spec, prompt="", stop=())
+        self.spec = msgspec.structs.replace(self.spec, prompt="", render=None, stop=())
 
     def post(self, event: object) -> None:
         """Give an event to the ledger and perform what it decides; inside a turn only."""

@@ -155,22 +155,22 @@ async def test_messages_are_rendered_by_the_models_template(door: Door) -> None:
     assert "[user]Hi" == request.spec.prompt
 
 
-@pytest.mark.parametrize(
-    ("model", "status", "code", "param"),
-    [
-        (None, 503, "pool_unavailable", None),
-        (Model(id="m"), 400, "invalid_request", "messages"),
-    ],
-)
-async def test_messages_without_a_template_are_refused(
-    door: Door, model: Model | None, status: int, code: str, param: str | None
-) -> None:
-    """Before any worker was ready it is a matter of time; a model without a template stays so."""
-    door.pool.model = model
+async def test_messages_to_a_model_without_a_template_are_refused(door: Door) -> None:
+    """They can never be served, so they are not queued."""
+    door.pool.model = Model(id="m")
     reply = await post_generate(door, MESSAGES)
     error = reply.json()["error"]
-    assert (status, code, param) == (reply.status_code, error["code"], error["param"])
-    assert (status == 503) == ("retry-after" in reply.headers)
+    expected = (400, "invalid_request", "messages")
+    assert expected == (reply.status_code, error["code"], error["param"])
+
+
+async def test_messages_wait_for_a_model_that_nobody_knows_yet(door: Door) -> None:
+    """The request is accepted like any other, and its prompt is made when a worker is there."""
+    async with door.http.stream("POST", "/api/v1/generate", json=MESSAGES):
+        request = await door.pool.next_request()
+        assert "" == request.spec.prompt
+        request.render(Model(id="m", chat_template="{{ messages[0].content }}!"))
+    assert "Hi!" == request.spec.prompt
 
 
 @pytest.mark.parametrize(
