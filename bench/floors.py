@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from bench.client import TOKEN_LINE
+from bench.pacing import spread
 from bench.processes import cpu_seconds, resident_mib
 from bench.worker import BareWorker, bare_workers
 
@@ -81,12 +82,13 @@ def paced(path: str, streams: str, prompt: str) -> object:
 async def _relay_all(path: str, workers: list[BareWorker], prompt: str) -> None:
     sockets = [await trio.open_unix_socket(path) for _ in workers]
     async with trio.open_nursery() as nursery:
-        for worker, client in zip(workers, sockets, strict=True):
-            nursery.start_soon(_relay, worker, client, prompt)
+        for delay, worker, client in zip(spread(len(workers)), workers, sockets, strict=True):
+            nursery.start_soon(_relay, delay, worker, client, prompt)
 
 
-async def _relay(worker: BareWorker, client: trio.SocketStream, prompt: str) -> None:
+async def _relay(delay: float, worker: BareWorker, client: trio.SocketStream, prompt: str) -> None:
     async with client:
+        await trio.sleep(delay)
         worker.generate(1, prompt)
         done = False
         while not done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from bench.client import Counter, accept, accepting, connect, drain, generate, stream_all
 from bench.figures import Figure, Spread, Target, held, paired
+from bench.pacing import SPREAD_SECONDS, spread
 from bench.processes import cpu_seconds, daemon, floor, result
 from bench.sizes import Sizes
 
@@ -76,7 +78,7 @@ def _flood(folder: Path, streams: int, sizes: Sizes) -> float:
 def paced(folder: Path, sizes: Sizes) -> Iterator[Figure]:
     """CPU time for tokens that come one by one, while all streams run."""
     for streams, rate in ((1, 500), (64, 50)):
-        each = round(rate * (sizes.paced_seconds + 2 * _MARGIN_SECONDS))
+        each = round(rate * (sizes.paced_seconds + 2 * (_MARGIN_SECONDS + SPREAD_SECONDS)))
         prompt = f"go sim.tokens={each} sim.tps={rate}"
         request = generate(prompt)
         ours, theirs = [], []
@@ -85,7 +87,11 @@ def paced(folder: Path, sizes: Sizes) -> Iterator[Figure]:
                 theirs.append(_relayed(folder, streams, prompt, sizes.paced_seconds))
                 with ExitStack() as stack:
                     sockets = [stack.enter_context(connect(running.socket)) for _ in range(streams)]
-                    for stream in sockets:
+                    began = time.monotonic()
+                    for delay, stream in sorted(
+                        zip(spread(streams), sockets, strict=True), key=operator.itemgetter(0)
+                    ):
+                        time.sleep(max(0.0, began + delay - time.monotonic()))
                         stream.sendall(request)
                     counters = [Counter() for _ in sockets]
                     ours.append(_cost(running.pid, sockets, counters, sizes.paced_seconds))
@@ -110,7 +116,7 @@ def _cost(
 
     Beginnings and ends are left out: they are the price of a request, not of a token.
     """
-    drain(sockets, counters, seconds=_MARGIN_SECONDS)
+    drain(sockets, counters, seconds=_MARGIN_SECONDS + SPREAD_SECONDS)
     before, tokens = cpu_seconds(pid), sum(counter.marks for counter in counters)
     drain(sockets, counters, seconds=seconds)
     used = cpu_seconds(pid) - before

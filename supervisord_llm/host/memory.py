@@ -13,13 +13,12 @@ as long as a cheap estimate that errs upwards is below a limit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
+from supervisord_llm.host import proc_files
 from supervisord_llm.host.tree import split_stat
 
-_PROC = Path("/proc")
 _GONE = {b"Z", b"X", b"x"}
 
 
@@ -119,7 +118,7 @@ def _from_counters(counters: dict[str, int]) -> _Part:
 
 def _state(pid: int) -> bytes | None:
     try:
-        return split_stat((_PROC / str(pid) / "stat").read_bytes())[0]
+        return split_stat(proc_files.read(pid, "stat"))[0]
     except (FileNotFoundError, ProcessLookupError):
         return None
 
@@ -135,7 +134,7 @@ def _mapping_sums(pid: int) -> dict[str, int]:
 def _kilobytes(pid: int, name: str) -> dict[str, int]:
     """The rows like ``Rss:   1748 kB`` of a file in a process's folder, in bytes."""
     try:
-        content = (_PROC / str(pid) / name).read_text("utf-8", "replace")
+        content = proc_files.read(pid, name).decode("utf-8", "replace")
     except OSError:
         # Gone meanwhile, somebody else's, or a kernel without it: then it is not known.
         return {}

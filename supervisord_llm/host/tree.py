@@ -21,14 +21,14 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 import msgspec
+
+from supervisord_llm.host import proc_files
 
 SLOT_VARIABLE = "SUPERVISORD_LLM_SLOT"
 """The environment variable that marks a worker and what it starts, e.g. ``smollm.0/3``."""
 
-_PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -89,7 +89,7 @@ def parse_stat(content: bytes) -> ProcessFacts:
 def read(pid: int) -> ProcessFacts | None:
     """The facts of one process; ``None`` when there is none with that pid."""
     try:
-        content = (_PROC / str(pid) / "stat").read_bytes()
+        content = proc_files.read(pid, "stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     return parse_stat(content)
@@ -102,7 +102,7 @@ def scan() -> dict[int, ProcessFacts]:
     sure that nothing is left scans again until nothing is found.
     """
     found = {}
-    for name in os.listdir(_PROC):  # noqa: PTH208 - a Path for each process is most of the cost
+    for name in os.listdir(proc_files.PROC):  # noqa: PTH208 - a Path for each process is most of the cost
         if name.isdigit() and (facts := read(int(name))) is not None:
             found[facts.pid] = facts
     return found
@@ -120,7 +120,7 @@ def mark_of(pid: int) -> str | None:
     """
     prefix = SLOT_VARIABLE.encode() + b"="
     try:
-        content = (_PROC / str(pid) / "environ").read_bytes()
+        content = proc_files.read(pid, "environ")
     except OSError:
         # Gone, or somebody else's; the kernel says so in several ways.
         return None

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
-from supervisord_llm.host import memory
+from supervisord_llm.host import memory, proc_files
 from supervisord_llm.host.tree import split_stat
 
-_PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -88,7 +86,7 @@ def progress(pid: int) -> Progress | None:
 
 def _stat(pid: int) -> list[bytes] | None:
     try:
-        fields = split_stat((_PROC / str(pid) / "stat").read_bytes())
+        fields = split_stat(proc_files.read(pid, "stat"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in {b"Z", b"X", b"x"} else fields
@@ -100,7 +98,7 @@ def _cpu_ticks(fields: list[bytes]) -> int:
 
 def _io_bytes(pid: int) -> int:
     try:
-        content = (_PROC / str(pid) / "io").read_text("ascii")
+        content = proc_files.read(pid, "io").decode("ascii")
     except OSError:
         return 0
     counted = {"rchar", "wchar", "read_bytes", "write_bytes"}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from supervisord_llm.host import tree
 
-MOST_AGE = 1.0
+MOST_AGE = 2.5
 """Seconds that a look is good for."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisord_llm.host import memory
+from supervisord_llm.host import memory, proc_files
 from supervisord_llm.host.memory import Memory
 
 Run = Callable[..., tuple[int, str]]
@@ -71,7 +71,7 @@ def run() -> Iterator[Run]:
 @pytest.fixture
 def imitated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of /proc."""
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    monkeypatch.setattr(proc_files, "PROC", tmp_path)
     return tmp_path
 
 

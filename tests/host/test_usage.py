@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisord_llm.host import memory, usage
+from supervisord_llm.host import proc_files, usage
 
 MEBIBYTE = 2**20
 
@@ -49,8 +49,7 @@ def worker() -> Iterator[Prompted]:
 @pytest.fixture
 def imitated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of /proc, with process 77 in it."""
-    for module in (usage, memory):
-        monkeypatch.setattr(module, "_PROC", tmp_path)
+    monkeypatch.setattr(proc_files, "PROC", tmp_path)
     (tmp_path / "77").mkdir()
     return tmp_path / "77"
 
