@@ -143,6 +143,7 @@ class Slot(SlotFacts):
         if record.exit is not None:
             self.last_exit = LastExit(record.exit, reason, at, 0, list(record.last_lines))
         self.turn(lambda: self.step(lifecycle.ParkedBefore(self.now(), reason, record.restarts)))
+        self.tell.parked(0, reason, record.restarts, record.exit, record.last_lines)
         self.since = at
 
     def adopt(self, launch: SlotLaunch, config: PoolConfig, revision: int) -> None:
