@@ -1,7 +1,8 @@
 """``POST /api/v1/generate``: one generation as a stream of JSON lines.
 
-The reply lives inside ``async with pool.request(…)``: leaving that block by any exit, the client's
-disconnect included, settles the request or hands it over, so this file knows nothing of escalation.
+The reply lives inside ``async with pool.request(…)``: leaving that block by any exit settles the
+request or hands it over, so this file knows nothing of escalation. A client that leaves cancels its
+request and is sent the end all the same: it may have closed its sending side only.
 A batch of tokens costs one encoding and one send, however many tokens it holds.
 """
 
@@ -20,16 +21,17 @@ from supervisord_llm.api import records
 from supervisord_llm.api.bodies import decode_body, read_query
 from supervisord_llm.api.errors import http_error
 from supervisord_llm.api.front import Front
-from supervisord_llm.api.inbox import read_body, until_disconnect
+from supervisord_llm.api.inbox import despite_disconnect, read_body
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.api.sessions import check_session_id
+from supervisord_llm.core.words import CancelledBy
 from supervisord_llm.errors import ClientError, InternalError, InvalidRequest, Refused, UnknownModel
 from supervisord_llm.events import DaemonWarning, RequestRejected
 from supervisord_llm.host.peers import Peer
 from supervisord_llm.openai.templates import ChatTemplate, TemplateBroken
 from supervisord_llm.runtime.mailbox import Batch
 from supervisord_llm.runtime.pool import Pool
-from supervisord_llm.runtime.request import Render, RequestSpec
+from supervisord_llm.runtime.request import Render, RequestSpec, RequestStream
 from supervisord_llm.schema import Accepted, GenerateRequest, Message, Started, Token
 from supervisord_llm.wire.messages import Model
 
@@ -48,23 +50,31 @@ async def generate(front: Front, request: Request) -> ASGIApp:
 
     async def stream(lines: LineStream) -> bytes:
         with _rejections(front, request, pool.name):
-            return await until_disconnect(request, partial(_stream, pool, spec, lines))
+            return await _stream(pool, spec, lines, request)
 
     return Streamed(stream)
 
 
-async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream) -> bytes:
+async def _stream(pool: Pool, spec: RequestSpec, lines: LineStream, request: Request) -> bytes:
     """Send everything but the end, which is returned."""
     async with pool.request(spec) as stream:
-        id_ = stream.request.id
-        await lines.open()
-        await lines.send(json_lines([Accepted(id=id_, pool=pool.name, queued=stream.queued)]))
-        stream.pass_directly(lambda texts: lines.send_now(_encode_tokens(texts)))
-        while (batch := await stream.next_batch()) is not None:
-            encoded = _encode(id_, batch)
-            if batch.record is not None:
-                return encoded
-            await lines.send(encoded)
+        return await despite_disconnect(
+            request,
+            partial(_send, pool, stream, lines),
+            partial(stream.request.cancel, CancelledBy.CLIENT),
+        )
+
+
+async def _send(pool: Pool, stream: RequestStream, lines: LineStream) -> bytes:
+    id_ = stream.request.id
+    await lines.open()
+    await lines.send(json_lines([Accepted(id=id_, pool=pool.name, queued=stream.queued)]))
+    stream.pass_directly(lambda texts: lines.send_now(_encode_tokens(texts)))
+    while (batch := await stream.next_batch()) is not None:
+        encoded = _encode(id_, batch)
+        if batch.record is not None:
+            return encoded
+        await lines.send(encoded)
     raise InternalError(f"{id_} ended without a record")
 
 

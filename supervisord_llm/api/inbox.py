@@ -86,13 +86,32 @@ async def until_disconnect(request: Request, work: Callable[[], Awaitable[T]]) -
 
     Returns its result, raises what it raises, or ``ClientGone`` after it was cancelled.
     """
+    return await _watched(request, work, lambda scope: scope.cancel())
+
+
+async def despite_disconnect(
+    request: Request, work: Callable[[], Awaitable[T]], left: Callable[[], None]
+) -> T:
+    """Run ``work``, whose request's body has been read, to its end; tell when the client leaves.
+
+    A client that has only closed its sending side still reads, and cannot be told from one that is
+    gone: to the latter, nothing gets through. ``left`` has to make the end come soon.
+    """
+    return await _watched(request, work, lambda _: left())
+
+
+async def _watched(
+    request: Request,
+    work: Callable[[], Awaitable[T]],
+    on_disconnect: Callable[[trio.CancelScope], None],
+) -> T:
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
 
         async def watch() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
-            nursery.cancel_scope.cancel()
+            on_disconnect(nursery.cancel_scope)
 
         nursery.start_soon(watch)
         try:
