@@ -58,6 +58,8 @@ class Canary:
 
     def ended(self, message: Done | Failed) -> None:
         """The worker's terminal; one that had completed before it heard has passed as well."""
+        if self._over:
+            return
         self.abandon()
         if isinstance(message, Failed):
             self._on_failed(f"refused the request of its self-test: {message.error}")

@@ -103,6 +103,7 @@ class Hearing:
                     'that supports it, or set "auto"',
                 )
                 return
+        self._canary = None
         worker.became_idle()
         worker.note_usage()
         if not cancel.self_test or worker.dialect is not Dialect.SERIAL_CANCEL:
@@ -131,8 +132,8 @@ class Hearing:
     def worker_gone(self) -> None:
         """The worker was condemned or is gone: its self-test is over, too."""
         if self._canary is not None:
+            # It stays: what the worker still says is about the request of its test, and no other.
             self._canary.abandon()
-            self._canary = None
 
     def after_read(self) -> Awaitable[None] | None:
         """Between two reads of the worker's output: what to wait for, if anything."""
