@@ -41,6 +41,8 @@ class Queue:
         self._timers = timers
         self._turn = turn
         self._waiting: dict[RequestId, Request] = {}
+        self._until: dict[RequestId, float] = {}
+        """When each request that is not over has waited for too long, or had."""
         self._turns: dict[str, queueing.Turn] = {}
         self._rate = rate.State()
 
@@ -71,22 +73,27 @@ class Queue:
         )
         if spec.session_id is not None:
             self._sessions.line_up(spec.session_id, request.id)
-        self._join(request)
+        self._wait_anew(request)
 
     def take_back(self, request: Request) -> None:
         """Let a request wait again that has lost its worker; its place is that of its age."""
         if request.spec.session_id is not None:
             self._sessions.let_go(request.spec.session_id)
-        self._join(request)
+        self._wait_anew(request)
 
     def put_back(self, request: Request) -> None:
         """Let a request wait that could not be given to its slot after all."""
         self._join(request)
 
+    def _wait_anew(self, request: Request) -> None:
+        timeout = request.spec.queue_timeout
+        allowed = self.config.queue_timeout if timeout is None else timeout
+        self._until[request.id] = self._clock.now() + allowed
+        self._join(request)
+
     def _join(self, request: Request) -> None:
         self._waiting[request.id] = request
-        timeout = request.spec.queue_timeout
-        at = self._clock.now() + (self.config.queue_timeout if timeout is None else timeout)
+        at = self._until[request.id]
         self._timers.arm(("queue", request.id), at, partial(self._expire, request))
 
     def _expire(self, request: Request, now: float) -> None:
@@ -104,6 +111,7 @@ class Queue:
     def over(self, request: Request, left: int) -> None:
         """A request is answered, and no worker holds it; so many are left, running or waiting."""
         now = self._clock.now()
+        del self._until[request.id]
         self._timers.disarm(("deadline", request.id))
         if request.spec.session_id is not None:
             self._sessions.leave(request.spec.session_id, request.id)
