@@ -59,10 +59,10 @@ class Cancellations:
         """Whether this request is being cancelled."""
         return wire_id in self._states
 
-    @property
-    def any_detached(self) -> bool:
-        """Whether the worker finishes something for nobody."""
-        return any(state.kind is cancellation.Kind.DETACHED for state in self._states.values())
+    def is_detached(self, wire_id: WireId) -> bool:
+        """Whether the worker finishes this request for nobody."""
+        state = self._states.get(wire_id)
+        return state is not None and state.kind is cancellation.Kind.DETACHED
 
     def begin(self, request: Request, terms: cancellation.Terms) -> None:
         """Ask the worker to stop; or, where it cannot be asked, answer and condemn at once."""
@@ -106,9 +106,20 @@ class Cancellations:
                 case cancellation.Answer(by):
                     self._requests[wire_id].post(ledger.GraceMissed(trio.current_time(), by))
                 case cancellation.Condemn(reason):
-                    self._judge.condemn(reason, _DETAILS[reason], self._requests[wire_id])
+                    self._judge.condemn(
+                        reason, self._detail(wire_id, reason), self._requests[wire_id]
+                    )
                 case cancellation.TellDelivered(elapsed):
                     self._tell_delivered(wire_id, elapsed)
+
+    def _detail(self, wire_id: WireId, reason: QuarantineReason) -> str:
+        terms = self._states[wire_id].terms
+        if reason is QuarantineReason.UNCANCELLABLE and terms.on_uncancellable == "detach":
+            return (
+                "was left to finish a cancelled request, and did not within "
+                f"cancel.detach_timeout ({terms.detach_timeout:g} s)"
+            )
+        return _DETAILS[reason]
 
     def _write(self, wire_id: WireId) -> None:
         match self._worker.channel.cancel(wire_id):

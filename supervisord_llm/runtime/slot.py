@@ -221,7 +221,14 @@ class Slot(SlotFacts):
         self._drain(lifecycle.Next.START, reason)
 
     def _drain(self, then: lifecycle.Next, reason: PlannedReason) -> None:
-        self.turn(lambda: self.step(lifecycle.DrainAsked(self.now(), then, reason)))
+        def drain() -> None:
+            self.step(lifecycle.DrainAsked(self.now(), then, reason))
+            if self.life is not None and self.life.workload.for_nobody:
+                # It was spared to keep a loaded model, which goes now.
+                detail = "works on a cancelled request that nobody waits for, and is to go"
+                self.condemn(QuarantineReason.UNCANCELLABLE, detail)
+
+        self.turn(drain)
 
     def cancel_all(self, by: CancelledBy) -> None:
         """Cancel whatever the worker holds."""

@@ -96,6 +96,11 @@ class SlotFacts:
         return self._state.next is lifecycle.Next.STOP
 
     @property
+    def leaving_worker(self) -> bool:
+        """Whether its worker is on its way out, whatever follows it."""
+        return self.stopping or self.state is SlotState.DRAINING
+
+    @property
     def serving(self) -> bool:
         """Whether its worker is in service."""
         return self.state in SERVING

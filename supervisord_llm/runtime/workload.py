@@ -44,8 +44,8 @@ class Keeper(Protocol):
     """The slot: hears what the work on its worker amounts to; inside a turn."""
 
     @property
-    def stopping(self) -> bool:
-        """Whether it stays down once its worker is gone."""
+    def leaving_worker(self) -> bool:
+        """Whether its worker is on its way out, so that nothing is won by keeping it."""
 
     def took(self) -> None:
         """A request was assigned."""
@@ -102,6 +102,11 @@ class Workload:
     def requests(self) -> Sequence[RequestId]:
         """The requests that the worker holds."""
         return [request.id for request in self._requests.values()]
+
+    @property
+    def for_nobody(self) -> bool:
+        """Whether the worker works, and only on what nobody waits for any more."""
+        return bool(self._requests) and all(map(self._cancellations.is_detached, self._requests))
 
     def assign(self, request: Request, message: Generate) -> None:
         """Give a request to the worker; inside a turn."""
@@ -201,7 +206,7 @@ class Workload:
             cancellable=self._worker.dialect is Dialect.SERIAL_CANCEL,
             interruptible_prefill=Extension.CANCEL_PREFILL in self._worker.extensions,
             on_uncancellable="terminate"
-            if self._keeper.stopping
+            if self._keeper.leaving_worker
             else cancellation.choose(
                 cancel.on_uncancellable,
                 reload_seconds=self._keeper.reload_seconds(),
