@@ -164,11 +164,16 @@ class Guardian:
     async def finish(self) -> bool:
         """Let it end everything that is left, and reap it: however long that takes.
 
+        One that was stopped, perhaps just now, is told to go on.
+
         Returns:
             Whether it did that; not if it was killed itself.
         """
         self._let_go()
-        await trio.lowlevel.wait_readable(self._pidfd)
+        while not self.ended:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
+            with trio.move_on_after(ANSWER_SECONDS):
+                await trio.lowlevel.wait_readable(self._pidfd)
         self._reaped = True
         return self._popen.wait() == 0
 

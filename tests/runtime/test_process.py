@@ -211,6 +211,28 @@ async def test_a_stopped_guardian_holds_nothing_up(
         assert stopped not in tree.scan()
 
 
+async def test_a_guardian_that_is_stopped_when_it_has_told_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the worker's exit, that is; the slot does not wait for its end for ever."""
+    stopped: list[int] = []
+    wait_told = guardian.Guardian.wait_told
+
+    async def wait_told_and_stop(self: guardian.Guardian) -> None:
+        await wait_told(self)
+        if not stopped:
+            stopped.append(self.pid)
+            os.kill(self.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(guardian, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(guardian.Guardian, "wait_told", wait_told_and_stop)
+    async with bench(tmp_path) as made:
+        os.kill(made.slot().pid or 0, signal.SIGKILL)
+        assert (await made.events.wait(WorkerReaped)).exit == "signal:SIGKILL"
+        await made.events.wait(WorkerReady, generation=2)
+        assert stopped[0] not in tree.scan()
+
+
 async def test_an_exit_that_nobody_can_tell_of_is_that_of_a_killed_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
