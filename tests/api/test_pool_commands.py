@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 import trio
-from supervisord_llm.runtime.reconfigure import Change
 
 from supervisord_llm.core.words import RejectReason
 from supervisord_llm.errors import ConfigError, Refused
 from supervisord_llm.events import ControlOperation
+from supervisord_llm.runtime.reconfigure import Change
 from tests.api.conftest import Door
 from tests.api.raw import post
 
