@@ -69,7 +69,9 @@ def _verdict(pool: Pool) -> str:
 
 
 def _pool_health(pool: Pool) -> PoolHealth:
-    if not pool.ready or pool.serving == 0:
+    if pool.on_call:
+        status = "healthy"
+    elif not pool.ready or pool.serving == 0:
         status = "unavailable"
     elif pool.serving < len(pool.slots):
         status = "degraded"

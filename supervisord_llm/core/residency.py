@@ -5,7 +5,8 @@ for its ``idle_ttl``. Of an exclusive group at most one pool is loaded at a time
 only when nothing is left of the one before: two models on one device are what the group forbids.
 
 Switching costs a load each time, so requests for the loaded model go first: the others wait until
-it has nothing to do. That is bounded. A pool gives way, once its running work has ended, when
+it has had nothing to do for a moment, in which a client that has just been answered may ask again.
+That is bounded. A pool gives way, once its running work has ended, when
 another one's oldest request has waited for `PATIENCE_STEPS` steps of ageing, counted from the
 moment when this pool began to serve, so that under constant demand for two models each serves for
 that long before the next switch.
@@ -24,6 +25,8 @@ from supervisord_llm.core.words import PlannedReason, PoolName
 
 PATIENCE_STEPS = 6
 """After so many of a pool's ageing steps its waiting requests outweigh those of the loaded pool."""
+BREATH_SECONDS = 0.2
+"""So long a pool without work keeps its device from others: whoever was answered may ask again."""
 LINGER_SECONDS = 2.0
 """A load that nobody waits for any more is dropped after this; a client may well try again."""
 
@@ -129,15 +132,17 @@ def _hold(
     ]
     give_way = Residence(loaded=False, reason=PlannedReason.EXCLUSIVE)
     if rivals:
-        if not holder.can_serve or not _has_work(holder):
+        if not holder.can_serve:
             return give_way
         if holder.serving_since is None:
             # A load that somebody waits for is finished first: dropped half-way it served nobody.
-            return Residence(loaded=True)
+            return Residence(loaded=True) if _has_work(holder) else give_way
         until = min(
             max(each.waiting_since or 0.0, holder.serving_since) + PATIENCE_STEPS * each.age_step
             for each in rivals
         )
+        if not _has_work(holder):
+            until = min(until, holder.idle_since + BREATH_SECONDS)
         if now >= until:
             return give_way
         looks.append(until)

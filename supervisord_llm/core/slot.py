@@ -323,7 +323,8 @@ def _drain_quarantined(state: State, event: DrainAsked) -> _Move:
 
 def _drain_down(state: State, event: DrainAsked) -> _Move:
     if event.then is Next.STOP:
-        return _stopped(state, event.reason)
+        # Whoever takes a parked slot down has seen why; its next start is judged afresh.
+        return _stopped(_replace(state, history=restart.History()), event.reason)
     return _resume(state, event)
 
 

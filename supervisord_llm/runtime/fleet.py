@@ -65,6 +65,7 @@ class Fleet:
         slot = Slot(self.launches(index, place), self.config, self._tools, self._hooks)
         slot.revision = self.revision
         slot.replaces = replaces
+        slot.wanted = self.loaded
         self.slots.append(slot)
         self.slots.sort(key=lambda each: each.index)
         if self._nursery is not None:
@@ -91,13 +92,19 @@ class Fleet:
 
     def load(self) -> None:
         """Have workers."""
-        self.loaded = True
+        self._mark(loaded=True)
         self.look()
 
     def unload(self, reason: PlannedReason) -> None:
         """Have none."""
-        self.loaded, self.unload_reason = False, reason
+        self.unload_reason = reason
+        self._mark(loaded=False)
         self.look()
+
+    def _mark(self, *, loaded: bool) -> None:
+        self.loaded = loaded
+        for slot in self.slots:
+            slot.wanted = loaded
 
     def stop(self) -> None:
         """Stop everything for good; no plan is made any more."""

@@ -385,7 +385,7 @@ class Pool(PoolFacts):
         before = self.config
         self._fleet.config, self._fleet.launches = config, launches
         self._queue.config = config.queue
-        self._desk.ttl = config.session_ttl
+        self._desk.keep_for(config.session_ttl)
         if config.workers != before.workers:
             self._fleet.workers = config.workers
         if renew:

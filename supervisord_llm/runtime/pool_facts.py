@@ -14,6 +14,8 @@ from supervisord_llm.runtime.slot import Slot
 from supervisord_llm.runtime.slot_facts import DOWN, SERVING
 from supervisord_llm.wire.messages import Model
 
+_FAILED = frozenset({SlotState.QUARANTINED, SlotState.BACKOFF, SlotState.PARKED})
+
 
 class PoolFacts:
     """The half of a pool that only looks."""
@@ -97,8 +99,26 @@ class PoolFacts:
         if self.drained:
             return False
         if self.on_demand and not self.loaded:
-            return self._can_ever_serve()
-        return self.serving >= self.config.min_ready
+            return self.on_call
+        return self.serving >= self.config.min_ready or self.on_call
+
+    @property
+    def on_call(self) -> bool:
+        """Whether all that keeps it from serving is that nobody needed it until now.
+
+        It is not loaded, or it loads and nothing has gone wrong with that. A pool that is to be
+        loaded from the start has to show first that it can be.
+        """
+        if not self.on_demand or not self._can_ever_serve():
+            return False
+        if not self.loaded:
+            return True
+        proven = any(slot.load_seconds is not None for slot in self.slots)
+        return (
+            self.serving_since is None
+            and (proven or self.config.load == "on_demand")
+            and not any(slot.state in _FAILED for slot in self.slots)
+        )
 
     @property
     def on_demand(self) -> bool:
@@ -146,7 +166,8 @@ class PoolFacts:
             age_step=config.queue.age_step,
             wanted=self.loaded,
             present=any(slot.state not in DOWN for slot in self.slots),
-            can_serve=self._can_ever_serve(),
+            # A drained pool finishes what it has, but is not loaded again for it.
+            can_serve=self._slots_can_serve() and (self.loaded or not self.drained),
             serving_since=self.serving_since,
             in_flight=self.in_flight,
             waiting_since=self._queue.waiting_since,

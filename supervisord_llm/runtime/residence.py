@@ -46,8 +46,9 @@ class Residence:
         for name, residence in plan.pools.items():
             if residence.loaded:
                 pools[name].load()
-            else:
+            elif pools[name].loaded:
                 pools[name].unload(residence.reason)
+                self.look()  # with all of its slots parked it is gone already, and nothing moves
         if plan.look_at is None:
             self._timers.disarm(self)
         else:

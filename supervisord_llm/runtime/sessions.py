@@ -65,7 +65,7 @@ class SessionDesk:
             turn: what an expiry happens in.
             on_offer: called when something that waited for its session may go.
         """
-        self.ttl = ttl
+        self._ttl = ttl
         self._slots = slots
         self._clock = clock
         self._timers = timers
@@ -75,7 +75,14 @@ class SessionDesk:
         self._lines: dict[str, deque[object]] = {}
         self._asked: list[_Asked] = []
         self._in_use: set[str] = set()
-        """Those of which something is on a worker."""
+        """Those of which the head of the line is on a worker."""
+        self._closing: set[tuple[str, SlotName]] = set()
+        """What a worker is told to forget although nobody asked for it."""
+
+    def keep_for(self, ttl: float) -> None:
+        """Close from now on what nobody used for so many seconds."""
+        self._ttl = ttl
+        self._arm(self._clock.now())
 
     @property
     def count(self) -> int:
@@ -99,16 +106,17 @@ class SessionDesk:
 
     def is_next(self, session_id: str, who: object) -> bool:
         """Whether it is this one's turn, and nothing of the session is on a worker."""
-        return self._lines[session_id][0] == who and session_id not in self._in_use
+        return self._lines[session_id][0] == who and session_id not in self._busy()
 
     def leave(self, session_id: str, who: object) -> None:
         """Leave the line, from whatever place."""
         line = self._lines[session_id]
-        if line[0] == who:
-            self.let_go(session_id)
+        first = line[0] == who
         line.remove(who)
         if not line:
             del self._lines[session_id]
+        if first:
+            self.let_go(session_id)
         self._on_offer()
 
     def let_go(self, session_id: str) -> None:
@@ -120,6 +128,9 @@ class SessionDesk:
                 self._held, session_id, placement.slot, placement.generation, now
             )
             self._arm(now)
+
+    def _busy(self) -> set[str]:
+        return self._in_use | {session for session, _ in self._closing}
 
     # Who holds what -----------------------------------------------------------
 
@@ -139,7 +150,9 @@ class SessionDesk:
 
     def has_room(self, session_id: str, slot: Slot) -> bool:
         """Whether a slot's worker can take a session now; if not, one that is idle is closed."""
-        victim = sessions.victim(self._held, slot.name, session_id, slot.max_sessions, self._in_use)
+        # It has nothing to do, so nothing that it holds is in use there; of a session that goes on
+        # elsewhere, what it left here may go.
+        victim = sessions.victim(self._held, slot.name, session_id, slot.max_sessions)
         if victim is None:
             return True
         if slot.free:
@@ -147,18 +160,18 @@ class SessionDesk:
         return False
 
     def _close(self, slot: Slot, session_id: str) -> None:
-        self._in_use.add(session_id)
+        self._closing.add((session_id, slot.name))
 
         def closed() -> None:
-            self._in_use.discard(session_id)
+            self._closing.discard((session_id, slot.name))
             self._held = sessions.closed(self._held, session_id, slot.name)
             self._on_offer()
+            self._arm(self._clock.now())  # the next one that is idle there, if there is time
 
         slot.operate("close", session_id, closed)
 
     def _arm(self, now: float) -> None:
-        busy = {*self._lines, *self._in_use}
-        at = sessions.next_expiry(self._held, self.ttl, busy)
+        at = sessions.next_expiry(self._held, self._ttl, {*self._lines, *self._busy()})
         if at is not None:
             self._timers.arm(self, max(at, now), lambda _: self._turn(self._expire))
 
@@ -166,7 +179,8 @@ class SessionDesk:
         """Close what nobody used for long, on workers that are free; others are looked at later."""
         now = self._clock.now()
         free = {slot.name: slot for slot in self._slots() if slot.free}
-        for placement in sessions.expired(self._held, self.ttl, now, {*self._lines, *self._in_use}):
+        busy = {*self._lines, *self._busy()}
+        for placement in sessions.expired(self._held, self._ttl, now, busy):
             if (slot := free.pop(placement.slot, None)) is not None:
                 self._close(slot, placement.session)
         self._arm(now + _LOOK_AGAIN_SECONDS)

@@ -8,7 +8,7 @@ its worker comes through `Hearing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -37,19 +37,10 @@ from supervisord_llm.runtime.announce import Announcer
 from supervisord_llm.runtime.hearing import Hearing
 from supervisord_llm.runtime.life import Tools, begin
 from supervisord_llm.runtime.request import Request
-from supervisord_llm.runtime.slot_facts import DOWN, LastExit, SlotFacts
+from supervisord_llm.runtime.slot_facts import DOWN, FAILURES, LastExit, SlotFacts
 from supervisord_llm.runtime.timers import Timers
 from supervisord_llm.runtime.worker import Worker
 from supervisord_llm.wire.messages import Generate, Ready
-
-_FAILURES: Mapping[QuarantineReason, FailureReason] = {
-    QuarantineReason.UNEXPECTED_EXIT: FailureReason.WORKER_EXITED,
-    QuarantineReason.PROTOCOL_ERROR: FailureReason.PROTOCOL_ERROR,
-    QuarantineReason.FIRST_TOKEN_STALL: FailureReason.STALLED,
-    QuarantineReason.TOKEN_STALL: FailureReason.STALLED,
-    QuarantineReason.HEALTH_PROBE_FAILED: FailureReason.STALLED,
-}
-
 
 _RECYCLE_JITTER = 0.1
 """The share by which a worker's own limits of age and requests may be lower than the pool's."""
@@ -159,8 +150,7 @@ class Slot(SlotFacts):
             Refused: if the daemon is shutting down.
         """
         self._refuse_when_stopping("reload")
-        self.held = False
-        self.replace(PlannedReason.RELOAD)
+        self._let_go(partial(self.replace, PlannedReason.RELOAD))
 
     def resume(self) -> None:
         """Bring the slot back: from parked, stopped or backoff at once, from draining if it can.
@@ -171,8 +161,17 @@ class Slot(SlotFacts):
             Refused: if the daemon is shutting down.
         """
         self._refuse_when_stopping("resume")
+        self._let_go(self.start)
+
+    def _let_go(self, begin: Callable[[], None]) -> None:
+        """Begin, or be ready for it while the pool is unloaded: its device may be another's."""
         self.held = False
-        self.start()
+        if self.wanted:
+            begin()
+        elif self.state is SlotState.PARKED:
+            self.tools.records.unpark(self.name)
+            self.stop(PlannedReason.IDLE)
+        self.turn(self._hooks.on_move)
 
     def drain(self) -> None:
         """Finish what is there, then stay down until an operator resumes the slot.
@@ -473,9 +472,11 @@ class Slot(SlotFacts):
         life.worker.became_unfit()
         self._ears.worker_gone()
         self.tell.quarantined(life.worker, reason, self._detail, self.requests)
-        error = _FAILURES.get(reason, FailureReason.WORKER_QUARANTINED)
+        # Its sessions are over with it, and nobody waits for its word on them.
+        self._hooks.on_lost(self.name)
+        self._end_operation()
         self._charged = not life.workload.lose(
-            error,
+            FAILURES.get(reason, FailureReason.WORKER_QUARANTINED),
             self._detail or reason.value,
             exited=reason is QuarantineReason.UNEXPECTED_EXIT,
         )

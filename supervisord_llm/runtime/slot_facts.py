@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -11,7 +11,9 @@ from supervisord_llm.core import slot as lifecycle
 from supervisord_llm.core.words import (
     Dialect,
     Extension,
+    FailureReason,
     PoolName,
+    QuarantineReason,
     RequestId,
     SlotName,
     SlotState,
@@ -28,6 +30,15 @@ SERVING = frozenset({SlotState.READY, SlotState.BUSY, SlotState.CANCELLING})
 
 DOWN = frozenset({SlotState.PARKED, SlotState.STOPPED})
 """The states in which there is no process and none is due."""
+
+FAILURES: Mapping[QuarantineReason, FailureReason] = {
+    QuarantineReason.UNEXPECTED_EXIT: FailureReason.WORKER_EXITED,
+    QuarantineReason.PROTOCOL_ERROR: FailureReason.PROTOCOL_ERROR,
+    QuarantineReason.FIRST_TOKEN_STALL: FailureReason.STALLED,
+    QuarantineReason.TOKEN_STALL: FailureReason.STALLED,
+    QuarantineReason.HEALTH_PROBE_FAILED: FailureReason.STALLED,
+}
+"""What the requests of an unfit worker fail of, where that says more than that it is unfit."""
 
 
 class LastExit(msgspec.Struct, frozen=True):
@@ -61,6 +72,8 @@ class SlotFacts:
         """Of those that the present worker was started with."""
         self.held = False
         """An operator took it down: nothing but an operator brings it back."""
+        self.wanted = False
+        """Its pool is to have workers; one that is unloaded is not."""
         self.leaving = False
         """It is removed as soon as it is down."""
         self.replaces: int | None = None

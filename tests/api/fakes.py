@@ -114,6 +114,7 @@ class FakePool:
         self.standby = 0
         self.drained = False
         self.loaded = True
+        self.on_call = False
         self.reloading = False
         self.revision = 1
         self.sessions = 0

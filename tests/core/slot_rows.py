@@ -129,7 +129,7 @@ def parks(reason: str) -> Expected:
     )
 
 
-def stops(reason: str) -> Expected:
+def stops(reason: str, **changes: object) -> Expected:
     """Down on purpose."""
     return goes(
         SlotState.STOPPED,
@@ -140,6 +140,7 @@ def stops(reason: str) -> Expected:
         capacity=0,
         stop_reason=None,
         next_start_at=None,
+        **changes,
     )
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisord_llm.core.residency import (
+    BREATH_SECONDS,
     LINGER_SECONDS,
     PATIENCE_STEPS,
     Residence,
@@ -117,8 +118,28 @@ def test_a_holder_without_work_or_beyond_help_gives_way_at_once() -> None:
     """There is nothing to protect."""
     rival = resident("b", group="gpu", waiting_since=10.0)
     assert plan([loaded("a", group="gpu"), rival], 10.0).pools["a"] == EXCLUSIVE
+    unwanted = resident("a", group="gpu", wanted=True, present=True, idle_since=10.0)
+    assert plan([unwanted, rival], 10.0).pools["a"] == EXCLUSIVE
     parked = loaded("a", group="gpu", can_serve=False, waiting_since=1.0)
     assert plan([parked, rival], 10.0).pools["a"] == EXCLUSIVE
+
+
+def test_a_holder_that_has_just_answered_is_given_a_moment() -> None:
+    """Its client may ask again; without that, two clients would have a load for each request."""
+    rival = resident("b", group="gpu", waiting_since=10.0)
+    answered = loaded("a", group="gpu", idle_since=20.0)
+    early = plan([answered, rival], 20.0)
+    assert (early.pools["a"], early.look_at) == (LOADED, 20.0 + BREATH_SECONDS)
+    assert plan([answered, rival], 20.0 + BREATH_SECONDS).pools["a"] == EXCLUSIVE
+
+
+def test_the_moment_is_within_what_the_other_may_wait() -> None:
+    """A client that asks again and again cannot keep the device by it."""
+    until = 10.0 + PATIENCE
+    rival = resident("b", group="gpu", waiting_since=10.0)
+    answered = loaded("a", group="gpu", idle_since=until - BREATH_SECONDS / 2)
+    assert plan([answered, rival], until - BREATH_SECONDS / 4).look_at == until
+    assert plan([answered, rival], until).pools["a"] == EXCLUSIVE
 
 
 def test_a_load_that_somebody_waits_for_is_finished_before_the_next_switch() -> None:

@@ -212,7 +212,7 @@ DOWN = [
             BLAMED: stays(history=History(failures=(900.0, 925.0, 925.0, 950.0), streak=3)),
             START: RESUMES,
             RELOAD: RESUMES,
-            STOP: stops("shutdown"),
+            STOP: stops("shutdown", history=History()),
             **ignores(ELAPSED),
         },
     ),

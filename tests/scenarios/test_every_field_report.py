@@ -19,6 +19,8 @@ DAEMON = "daemon/test_daemon.py"
 STOP = "daemon/test_stop.py"
 HTTP = "api/test_with_workers.py"
 RESIDENCY = "core/test_residency.py"
+DEMAND = "runtime/test_on_demand.py"
+EXCLUSIVE = "runtime/test_exclusive.py"
 
 TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
     (1, "health without the ability to generate"): [
@@ -53,6 +55,8 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
         (STOP, "test_a_worker_that_cannot_be_reaped_does_not_hold_the_stop"),
     ],
     (9, "an idle unload that races a request"): [
+        (DEMAND, "test_a_request_at_any_moment_of_the_unloading_is_served"),
+        (DEMAND, "test_requests_around_the_idle_time_are_all_served"),
         (RESIDENCY, "test_a_pool_is_unloaded_when_nobody_came_for_its_idle_time_and_not_before"),
         (RESIDENCY, "test_a_group_never_has_two_models_whatever_the_facts"),
     ],
@@ -91,11 +95,17 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
         (FAULT, "test_a_hung_load_is_ended"),
     ],
     (22, "a swap of models that kills running work"): [
-        (RESIDENCY, "test_the_next_model_is_loaded_only_when_nothing_is_left_of_the_one_before")
+        (EXCLUSIVE, "test_a_switch_waits_for_the_work_that_runs"),
+        (RESIDENCY, "test_the_next_model_is_loaded_only_when_nothing_is_left_of_the_one_before"),
+    ],
+    (23, "copies of a model after edits of the file"): [
+        ("runtime/test_reconfigure.py", "test_a_storm_of_edits_ends_with_the_last_file"),
+        ("runtime/test_planned_change.py", "test_many_reloads_end_with_the_last_one"),
     ],
     (24, "a leak that is swapped out"): [
         ("host/test_memory.py", "test_a_leak_that_is_swapped_out_shows_in_what_is_held"),
         (NUISANCE, "test_growing_memory_is_seen"),
+        ("runtime/test_planned_change.py", "test_a_worker_that_leaks_is_replaced_before_it_hurts"),
     ],
     (25, "a stream without its end"): [
         (HERE, "test_a_stream_never_ends_without_its_last_line"),
@@ -104,16 +114,11 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
     ],
 }
 
-NOT_YET: dict[tuple[int, str], str] = {
-    (23, "copies of a model after edits of the file"): "needs a configuration that is read again",
-}
-
 
 def test_every_report_is_accounted_for() -> None:
-    """Each has its tests or its reason, and never both."""
-    numbers = sorted(number for number, _ in [*TESTS, *NOT_YET])
-    assert list(range(1, 26)) == numbers
-    assert all(NOT_YET.values())
+    """Each has its tests."""
+    assert list(range(1, 26)) == sorted(number for number, _ in TESTS)
+    assert all(TESTS.values())
 
 
 @pytest.mark.parametrize(
