@@ -8,8 +8,8 @@ A worker that serves is *outdated* when the pool's settings are newer than it or
 a limit of its own. With ``surge`` one slot more is made, a *surge* slot that inherits the place of
 the outdated one, and only when it serves does the old one drain and leave. If it fails before that
 it is given up, and the old one keeps serving until the next reload. With ``restart`` the old one is
-drained and started anew in its place. Either way one at a time, and a slot that does not serve has
-nothing to lose and is started anew at once.
+drained and started anew in its place; if that parks, the others keep serving. Either way one at a
+time, and a slot that does not serve has nothing to lose and is started anew at once.
 
     outdated ── Add, Start ──► surge loads ──ready──► Leave(old) ── gone ──► Remove(old)
                                     └───── fails ───► KeepOld, Leave(surge)
@@ -148,10 +148,13 @@ class Rest(msgspec.Struct, frozen=True):
 
 
 class KeepOld(msgspec.Struct, frozen=True):
-    """Note as ``kept`` of slot ``index`` for which revision its replacement ``surge`` failed."""
+    """Note as ``kept`` of slot ``index`` for which revision its replacement ``failed``.
+
+    That is the surge slot, or with ``restart`` another slot that was replaced before.
+    """
 
     index: int
-    surge: int
+    failed: int
 
 
 Action = Add | Start | Stop | Leave | Remove | Replace | Update | Activate | Rest | KeepOld
@@ -217,8 +220,7 @@ class _Planner:
         self._actions.append(Leave(view.index, reason))
 
     def _reason(self, view: SlotView) -> PlannedReason:
-        newer = view.revision < self._want.revision
-        return PlannedReason.RELOAD if newer else PlannedReason.RECYCLE
+        return PlannedReason.RECYCLE if self._is_newest(view) else PlannedReason.RELOAD
 
     # One thing after the other ------------------------------------------------
 
@@ -317,10 +319,19 @@ class _Planner:
         if not due or self._surge() is not None or len(members) < len(self._slots):
             return
         chosen = min(due, key=lambda view: (view.active, view.index))
+        # A parked slot that is outdated is about to be tried again.
+        parked = [view for view in members if _is_parked(view) and not outdated(view, self._want)]
+        failed = [view for view in parked if self._is_newest(view)]
         if self._want.reload == "surge":
             self._add(like=chosen.index)
-        elif all(view in serving or view.held or _is_parked(view) for view in members):
+        elif failed and not self._is_newest(chosen):
+            # What parked one with these settings would take the others down as well.
+            self._actions.append(KeepOld(chosen.index, failed[0].index))
+        elif all(view in serving or view.held or view in parked for view in members):
             self._actions.append(Replace(chosen.index, self._reason(chosen)))
+
+    def _is_newest(self, view: SlotView) -> bool:
+        return view.revision == self._want.revision
 
     # Standby ------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ what there is to be; so no wish is lost when several come at once, and the last 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import trio
@@ -85,6 +85,20 @@ class Fleet:
         self.workers = workers
         self.look()
 
+    def reconfigure(self, config: PoolConfig, launches: Launches) -> None:
+        """Have these settings: the live ones now, the others with each slot's next worker.
+
+        `look` afterwards, or `renew` them all. An operator's number of slots holds unless the file
+        says another than before, or has no place any more for so many.
+        """
+        if config.workers != self.config.workers or not _has_places(
+            launches, self.workers + config.standby
+        ):
+            self.workers = config.workers
+        self.config, self.launches = config, launches
+        for slot in self.slots:
+            slot.restart_by(config.restart)
+
     def renew(self) -> None:
         """Replace every worker, one after the other."""
         self.revision += 1
@@ -105,6 +119,11 @@ class Fleet:
         self.loaded = loaded
         for slot in self.slots:
             slot.wanted = loaded
+
+    def close(self) -> None:
+        """Forget what is known of the slots of a pool that is no more."""
+        for slot in self.slots:
+            self._tools.records.unpark(slot.name)
 
     def stop(self) -> None:
         """Stop everything for good; no plan is made any more."""
@@ -162,13 +181,24 @@ class Fleet:
             held=slot.held,
             replaces=slot.replaces,
             recycle=slot.recycle is not None,
-            kept=slot.kept_at,
+            kept=self._kept_at(slot),
         )
+
+    def _kept_at(self, slot: Slot) -> int | None:
+        """For which revision a slot keeps what it has.
+
+        That its worker could not be recycled says nothing of the next one, which has the newest
+        settings as well; a worker of older settings is kept, and begun anew, until the next reload.
+        """
+        if slot.revision == self.revision and slot.kept_generation != slot.generation:
+            return None
+        return slot.kept_at
 
     def _perform(self, action: fleet.Action) -> None:
         match action:
             case fleet.Add(index, like):
-                self._make(index, self._place(like), like)
+                before = None if like is None else self._at(like).launch.place
+                self._make(index, self._place(self.slots, before), like)
             case fleet.Start(index):
                 self._at(index).start()
             case fleet.Stop(index, reason):
@@ -187,8 +217,8 @@ class Fleet:
                 self._tools.turn(self._hooks.on_offer)
             case fleet.Rest(index):
                 self._activate(self._at(index), active=False)
-            case fleet.KeepOld(index, surge):
-                self._keep(self._at(index), self._at(surge))
+            case fleet.KeepOld(index, failed):
+                self._keep(self._at(index), self._at(failed))
             case _:
                 assert_never(action)
 
@@ -208,14 +238,20 @@ class Fleet:
         return next(slot for slot in self.slots if slot.index == index)
 
     def _adopt(self, slot: Slot) -> None:
-        others = [each.launch.place for each in self.slots if each is not slot]
-        place = choose_place(self.config, others, slot.launch.place)
+        others = [each for each in self.slots if each is not slot]
+        place = self._place(others, slot.launch.place)
         slot.adopt(self.launches(slot.index, place), self.config, self.revision)
 
-    def _place(self, like: int | None) -> int:
-        taken = [slot.launch.place for slot in self.slots]
-        before = None if like is None else self._at(like).launch.place
-        return choose_place(self.config, taken, before)
+    def _place(self, others: Sequence[Slot], like: int | None) -> int:
+        """Whose cores and devices a slot has: nobody else's, or those of one that leaves.
+
+        Or of the one that it replaces, whose place is ``like``.
+        """
+        place = choose_place(self.config, [each.launch.place for each in others], like)
+        if place < self.config.slots:
+            return place
+        staying = [each.launch.place for each in others if not each.leaving]
+        return choose_place(self.config, staying, like)
 
     def _remove(self, slot: Slot) -> None:
         self.slots.remove(slot)
@@ -223,16 +259,26 @@ class Fleet:
         self._tools.records.unpark(slot.name)
         self._tools.turn(self._hooks.on_down)
 
-    def _keep(self, old: Slot, surge: Slot) -> None:
-        old.kept_at = self.revision
+    def _keep(self, old: Slot, failed: Slot) -> None:
+        old.kept_at, old.kept_generation = self.revision, old.generation
         self._tools.publish(
             events.DaemonWarning(
                 topic="reload",
                 message=f"the replacement of {old.name} did not come into service "
-                f"({surge.in_words()}); {old.name} keeps serving as it is",
+                f"({failed.in_words()}); {old.name} keeps serving as it is",
                 remedy="see what the replacement said in `llmctl events`, mend it, then "
                 f"`llmctl reload {self._pool}`",
                 pool=self._pool,
                 worker=old.name,
             )
         )
+
+
+def _has_places(launches: Launches, count: int) -> bool:
+    """Whether the configuration can start so many slots."""
+    try:
+        for place in range(count):
+            launches(place, place)
+    except ValueError:
+        return False
+    return True

@@ -35,6 +35,9 @@ from supervisord_llm.runtime.slot_facts import DOWN
 from supervisord_llm.runtime.timers import Timers
 from supervisord_llm.wire.messages import Generate, Model, Ready
 
+_ON_THE_WAY = frozenset({SlotState.STARTING, SlotState.DRAINING})
+"""The states that pass by themselves, and that a planned change goes through."""
+
 
 class Pool(PoolFacts):
     """A model, the slots that serve it, and the requests that wait for them."""
@@ -88,7 +91,8 @@ class Pool(PoolFacts):
                 await trio.sleep_forever()
 
     def close(self) -> None:
-        """End the pool's tasks; it is `finished`."""
+        """End the pool's tasks; it is `finished`, and its slots are no slots any more."""
+        self._fleet.close()
         self._scope.cancel()
 
     # The way in ---------------------------------------------------------------
@@ -374,20 +378,26 @@ class Pool(PoolFacts):
         return await self._desk.ask("reset", session_id)
 
     async def wait_settled(self) -> None:
-        """Wait until no planned change of its slots is under way."""
-        while self.reloading:
+        """Wait until what was last wanted of its slots has come about, or has failed.
+
+        A drained pool has finished then, and any other has no slot that loads or drains.
+        """
+        while not self._settled:
             await self._tools.moves.park()
+
+    @property
+    def _settled(self) -> bool:
+        if self.reloading or (self.drained and not self.finished):
+            return False
+        return not any(slot.state in _ON_THE_WAY for slot in self.slots)
 
     # What the daemon wants ----------------------------------------------------
 
     def reconfigure(self, config: PoolConfig, launches: Launches, *, renew: bool) -> None:
         """Put another configuration into force; ``renew`` replaces the workers, one by one."""
-        before = self.config
-        self._fleet.config, self._fleet.launches = config, launches
+        self._fleet.reconfigure(config, launches)
         self._queue.config = config.queue
         self._desk.keep_for(config.session_ttl)
-        if config.workers != before.workers:
-            self._fleet.workers = config.workers
         if renew:
             self._fleet.renew()
         if not self.on_demand and not self.drained:

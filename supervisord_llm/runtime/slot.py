@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from supervisord_llm.config.launch import SlotLaunch
-from supervisord_llm.config.schema import PoolConfig
+from supervisord_llm.config.schema import PoolConfig, RestartConfig
 from supervisord_llm.core import recycling, restart
 from supervisord_llm.core import slot as lifecycle
 from supervisord_llm.core.effects import Arm, Elapsed
@@ -67,19 +67,11 @@ class Slot(SlotFacts):
     def __init__(self, launch: SlotLaunch, config: PoolConfig, tools: Tools, hooks: Hooks) -> None:
         """Make a stopped slot; `open` it before it is started."""
         now = tools.clock.now()
-        policy = restart.Policy(
-            backoff_initial=config.restart.backoff_initial,
-            backoff_max=config.restart.backoff_max,
-            jitter=config.restart.jitter,
-            healthy_after=config.restart.healthy_after,
-            max_restarts=config.restart.max_restarts,
-            restart_window=config.restart.restart_window,
-        )
         super().__init__(
             launch.slot,
             launch.pool,
             launch.index,
-            lifecycle.State(policy=policy),
+            lifecycle.State(policy=_policy(config.restart)),
             Announcer(launch.pool, launch.slot, tools.publish, now),
         )
         self.since = now
@@ -142,6 +134,10 @@ class Slot(SlotFacts):
         self.launch = launch
         self.config = config
         self.revision = revision
+
+    def restart_by(self, config: RestartConfig) -> None:
+        """From the next failure on, judge by this."""
+        self._state = msgspec.structs.replace(self._state, policy=_policy(config))
 
     def reload(self) -> None:
         """Finish what is there, then start a fresh worker; at once if there is none.
@@ -493,3 +489,7 @@ class Slot(SlotFacts):
         self._hooks.on_lost(self.name)
         self._end_operation()
         self.step(lifecycle.Gone(self.now(), self.tools.random.random(), charged=self._charged))
+
+
+def _policy(config: RestartConfig) -> restart.Policy:
+    return restart.Policy(**msgspec.structs.asdict(config))

@@ -80,6 +80,8 @@ class SlotFacts:
         """The index of the slot that it is to replace when it is ready."""
         self.kept_at: int | None = None
         """The revision whose replacement for it failed, so that it keeps serving."""
+        self.kept_generation = 0
+        """The worker that was to be replaced then."""
         self.recycle: str | None = None
         """The limit that its worker has reached, in words."""
         self.max_sessions = 0

@@ -148,7 +148,10 @@ class Supervisor:
             await self.wait_move()
 
     async def wait_move(self) -> None:
-        """Wait until any slot changes its state; look first, without a checkpoint in between."""
+        """Wait until any slot changes its state, or is gone with its pool.
+
+        Look first, without a checkpoint in between.
+        """
         await self._moves.park()
 
     # Life ---------------------------------------------------------------------
@@ -203,6 +206,7 @@ class Supervisor:
                 self._retired.remove(back)
                 self.pools[name] = back
                 back.reconfigure(config.pool[name], self._launches(name), renew=True)
+                back.scale(config.pool[name].workers)
                 back.resume()
         for name, pool in self.pools.items():
             change = difference.changed.get(name)
@@ -220,6 +224,7 @@ class Supervisor:
         if pool in self._retired:
             self._retired.remove(pool)
             pool.close()
+            self._moves.unpark_all()
 
     async def stop(self, hurry: trio.Event) -> bool:
         """Stop everything, in bounded time.

@@ -286,12 +286,25 @@ def test_in_place_one_slot_after_the_other_is_drained_and_started_anew() -> None
     assert not fleet.in_progress([each.view for each in made.slots.values()], made.want)
 
 
-def test_in_place_a_slot_that_parks_does_not_hold_up_the_others() -> None:
-    """Nor does one that an operator holds."""
+def test_in_place_what_parks_one_slot_is_not_done_to_the_others() -> None:
+    """They keep serving as they are until the next reload, which begins with the one that parks."""
     made = pool(3, reload="restart")
-    made.hold(2)
-    made.gone(2)
     made.reload()
     made.gone(0)
     park(made, 0)
+    assert [KeepOld(1, 0), KeepOld(2, 0)] == made.done
+    assert not fleet.in_progress([each.view for each in made.slots.values()], made.want)
+    made.reload()
+    assert [Replace(0, RELOAD)] == made.done
+    made.ready(0)
     assert [Replace(1, RELOAD)] == made.done
+
+
+def test_in_place_a_slot_that_was_parked_or_is_held_does_not_hold_up_the_others() -> None:
+    """It was not the new settings that took it down."""
+    made = pool(3, reload="restart")
+    park(made, 0)
+    made.hold(2)
+    made.gone(2)
+    made.recycle(1)
+    assert [Replace(1, RECYCLE)] == made.done
