@@ -10,8 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.harness import QUICK, SCRIPTS, SECONDS, write_config
+
+PROGRAM = SCRIPTS / "supervisord-llm"
+"""What is started as the daemon."""
 
 
 class Running:
@@ -39,7 +43,10 @@ class Running:
 
     def wait(self, name: str, count: int = 1) -> dict[str, object]:
         """Wait until an event has been logged ``count`` times."""
-        until(lambda: len(self.events(name)) >= count, f"{name} in {self.log.read_text()}")
+        until(
+            lambda: len(self.events(name)) >= count,
+            lambda: f"{name} in {self.log.read_text()}",
+        )
         return self.events(name)[count - 1]
 
     def worker_pids(self) -> list[int]:
@@ -48,11 +55,12 @@ class Running:
         return [worker["pid"] for worker in workers]
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that another process does."""
+def until(condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+    """Wait for something that another process does; ``what`` tells what that is, at the end."""
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
+        if time.monotonic() >= deadline:
+            pytest.fail(f"timed out waiting for {what if isinstance(what, str) else what()}")
         time.sleep(0.01)
 
 
@@ -70,9 +78,7 @@ def running(folder: Path, config: Path) -> Iterator[Running]:
     """Run a daemon; end it by SIGTERM, and twice if it is in the middle of something."""
     log = folder / f"log.{time.monotonic_ns()}"
     with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [SCRIPTS / "supervisord-llm", "run", "--config", config], stderr=stderr
-        )
+        process = subprocess.Popen([PROGRAM, "run", "--config", config], stderr=stderr)
     made = Running(folder, process, log)
     try:
         made.wait("daemon.ready")

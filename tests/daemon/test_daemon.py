@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -75,20 +76,53 @@ def test_its_workers_die_with_it(tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_killed_daemon(tmp_path: Path) -> None:
-    """SIGKILL under load: what left its worker's session is gone within two seconds as well."""
-    with daemon(tmp_path, "--ignore_sigterm", workers=2) as running:
-        prompt = "x sim.tokens=1 sim.spawn_detached=1 sim.spawn_escaped=1 sim.spawn_stubborn=1"
+    """SIGKILL under load: workers that hear nothing and what left them, within two seconds."""
+    with daemon(tmp_path, "--ignore_sigterm --ignore_eof", workers=2) as running:
+        begins = "x sim.tokens=1 sim.spawn_detached=1 sim.spawn_escaped=1 sim.spawn_stubborn=1"
+        runs = {"pool": "sim", "prompt": "x sim.tokens=100000 sim.tps=50 sim.ignore_cancel"}
         for _ in range(2):
-            running.client.post("/api/v1/generate", json={"pool": "sim", "prompt": prompt})
-        left = list(tree.descendants(running.process.pid, tree.scan()))
-        assert len(left) >= 2 * 2 + 2 * 3  # guardians and workers, and what the prompts began
-        running.process.kill()
-        killed_at = time.monotonic()
-        running.process.wait(SECONDS)
-        until(lambda: alive(left) == [], "the end of everything")
-        assert time.monotonic() - killed_at < 2.0
+            running.client.post("/api/v1/generate", json={"pool": "sim", "prompt": begins})
+        with ExitStack() as stack:
+            for _ in range(2):
+                reply = running.client.stream("POST", "/api/v1/generate", json=runs)
+                lines = stack.enter_context(reply).iter_lines()
+                while json.loads(next(lines))["event"] != "token":
+                    pass
+            left = list(tree.descendants(running.process.pid, tree.scan()))
+            assert len(left) >= 2 * 2 + 2 * 3  # guardians and workers, and what the prompts began
+            running.process.kill()
+            killed_at = time.monotonic()
+            running.process.wait(SECONDS)
+            until(lambda: alive(left) == [], "the end of everything")
+            assert time.monotonic() - killed_at < 2.0
     with daemon(tmp_path, workers=2) as running:
         assert running.events("daemon.warning") == []
+
+
+def test_a_killed_guardian_costs_its_own_worker_and_nothing_else(tmp_path: Path) -> None:
+    """Its request fails typed, what the worker had begun goes with it, and the slot comes back."""
+    with daemon(tmp_path, workers=2) as running:
+        body = {"pool": "sim", "prompt": "x sim.tokens=100000 sim.tps=50 sim.spawn_escaped=1"}
+        neighbour = {"pool": "sim", "prompt": "y sim.tokens=50 sim.tps=100"}
+        with (
+            running.client.stream("POST", "/api/v1/generate", json=body) as reply,
+            running.client.stream("POST", "/api/v1/generate", json=neighbour) as other,
+        ):
+            lines = reply.iter_lines()
+            worker = json.loads(next(line for line in lines if '"started"' in line))["worker"]
+            while json.loads(next(lines))["event"] != "token":
+                pass
+            facts = tree.read(running.client.get(f"/api/v1/workers/{worker}").json()["pid"])
+            assert facts is not None
+            left = [facts.ppid, *tree.descendants(facts.ppid, tree.scan())]
+            assert len(left) == 3
+            os.kill(facts.ppid, signal.SIGKILL)
+            last = [json.loads(line) for line in lines][-1]
+            assert (last["outcome"], last["error"]["code"]) == ("failed", "worker_exited")
+            assert json.loads(list(other.iter_lines())[-1])["outcome"] == "completed"
+        running.wait("worker.ready", count=3)
+        assert running.client.get(f"/api/v1/workers/{worker}").json()["generation"] == 2
+        assert alive(left) == []
 
 
 def test_the_next_start_ends_what_a_killed_daemon_and_guardian_left(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import datetime, timedelta
 from pathlib import Path
-
-import pytest
 
 from tests.daemon.running import Running, running, until
 from tests.harness import QUICK, SCRIPTS, SECONDS, write_command
@@ -42,34 +41,36 @@ def record(folder: Path, name: str = "sim.0") -> Path:
     return folder / "state" / "parked" / f"{name}.json"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_parked_slot_stays_parked_with_its_reason(tmp_path: Path, number: signal.Signals) -> None:
-    """Over two restarts: nothing is started, and it is told why, since when, and what it said."""
-    config = broken(tmp_path)
+def test_a_parked_slot_stays_parked_with_its_reason(tmp_path: Path) -> None:
+    """Nothing is started after a kill or a stop; it is told why, since when, and what it said."""
+    config = broken(tmp_path, settings=PARKS + 'env = { KEY = "s3cret" }\n')
     with running(tmp_path, config) as daemon:
         parked = slot(daemon)
         [first] = daemon.events("worker.parked")
         assert (parked["state"], parked["reason"]) == ("parked", "unexpected_exit")
-        end(daemon, number)
+        content = record(tmp_path).read_text()
+        assert (len(json.loads(content)["launch_digest"]), "s3cret" in content) == (64, False)
+        end(daemon, signal.SIGKILL)
     for _ in range(2):
         with running(tmp_path, config) as daemon:
             assert daemon.events("worker.spawned") == []
             [told] = daemon.events("worker.parked")
+            same = ("reason", "exit", "restarts", "last_lines")
+            assert [first[key] for key in same] == [told[key] for key in same]
             again = slot(daemon)
             assert (again["state"], again["reason"]) == ("parked", "unexpected_exit")
-            assert str(again["since"])[:-2] == str(parked["since"])[:-2]  # to a tenth of a second
+            begun = [datetime.fromisoformat(str(each["since"])) for each in (parked, again)]
+            assert abs(begun[1] - begun[0]) < timedelta(seconds=1)
             last = again["last_exit"]
             assert isinstance(last, dict)
             assert (last["exit"], last["last_lines"]) == ("exit:9", ["cannot find cure"])
-            same = ("reason", "exit", "restarts", "last_lines")
-            assert [first[key] for key in same] == [told[key] for key in same]
             assert daemon.client.get("/readyz").status_code == 503
             refused = daemon.client.post(
                 "/api/v1/generate", json={"pool": "sim", "prompt": "x sim.tokens=1"}
             )
             assert refused.status_code == 503
             assert "sim.0 parked (unexpected_exit, exit:9)" in refused.text
-            end(daemon, number)
+            end(daemon, signal.SIGTERM)
 
 
 def test_resume_is_remembered_as_well(tmp_path: Path) -> None:
@@ -145,13 +146,12 @@ def test_a_slot_that_is_scaled_away_is_forgotten(tmp_path: Path) -> None:
         end(daemon, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("torn", ["", '{"reason": "unexp', "[]", '{"reason": 1}'])
-def test_a_record_that_is_torn_parks_nothing(tmp_path: Path, torn: str) -> None:
+def test_a_record_that_is_torn_parks_nothing(tmp_path: Path) -> None:
     """It is told of and removed, and its slot starts."""
     config = broken(tmp_path)
     (tmp_path / "cure").touch()
     record(tmp_path).parent.mkdir(parents=True, mode=0o700)
-    record(tmp_path).write_text(torn)
+    record(tmp_path).write_text('{"reason": "unexp')
     with running(tmp_path, config) as daemon:
         assert slot(daemon)["state"] == "ready"
         [warning] = [
@@ -161,11 +161,3 @@ def test_a_record_that_is_torn_parks_nothing(tmp_path: Path, torn: str) -> None:
         assert message.startswith(f"cannot read {record(tmp_path)}: ")
         assert message.endswith("it was removed, its slot starts as if it had not been parked")
         assert not record(tmp_path).exists()
-
-
-def test_the_record_holds_no_secret_of_the_environment(tmp_path: Path) -> None:
-    """Only a digest of how the worker was started."""
-    with running(tmp_path, broken(tmp_path, settings=PARKS + 'env = { KEY = "s3cret" }\n')):
-        content = record(tmp_path).read_text()
-    assert "s3cret" not in content
-    assert len(json.loads(content)["launch_digest"]) == 64

@@ -15,6 +15,8 @@ END = "scenarios/test_endings.py"
 FAULT = "runtime/test_faults.py"
 PROCESS = "runtime/test_process.py"
 NUISANCE = "runtime/test_nuisances.py"
+STUCK = "runtime/test_slow_or_stuck.py"
+LIMITS = "runtime/test_memory_limits.py"
 DAEMON = "daemon/test_daemon.py"
 STOP = "daemon/test_stop.py"
 HTTP = "api/test_with_workers.py"
@@ -36,6 +38,7 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
         (FAULT, "test_a_killed_worker_fails_its_request_and_comes_back"),
         ("host/test_oom.py", "test_a_kill_that_the_log_names_is_proof"),
         ("host/test_oom.py", "test_a_real_kill_in_a_workers_group_is_told"),
+        (LIMITS, "test_a_kill_by_the_kernel_is_named_as_such"),
     ],
     (4, "generation after the client has gone"): [
         (HTTP, "test_a_client_that_leaves_frees_its_worker")
@@ -64,7 +67,10 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
         (STOP, "test_a_worker_that_dies_during_the_stop_is_not_replaced"),
         (STOP, "test_a_worker_that_is_torn_down_when_the_stop_comes_is_not_replaced"),
     ],
-    (11, "workers that outlive a killed parent"): [(DAEMON, "test_its_workers_die_with_it")],
+    (11, "workers that outlive a killed parent"): [
+        (DAEMON, "test_its_workers_die_with_it"),
+        (DAEMON, "test_nothing_outlives_a_killed_daemon"),
+    ],
     (12, "a stuck worker that outlives an orderly stop"): [
         (STOP, "test_workers_that_ignore_everything_are_stopped_under_load")
     ],
@@ -87,9 +93,14 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
         ("core/test_restart.py", "test_a_healthy_time_in_service_forgets_the_streak")
     ],
     (19, "a busy worker taken for a dead one"): [
-        (FAULT, "test_a_slow_prefill_that_beats_is_never_touched")
+        (FAULT, "test_a_slow_prefill_that_beats_is_never_touched"),
+        (STUCK, "test_a_prefill_of_half_an_hour_that_beats_is_never_touched"),
     ],
-    (20, "probes that pile up"): [(HERE, "test_probes_are_not_requests")],
+    (20, "probes that pile up"): [
+        (HERE, "test_probes_are_not_requests"),
+        (STUCK, "test_an_idle_worker_is_asked_and_never_given_work"),
+        (STUCK, "test_a_probe_without_an_answer_is_the_last_one"),
+    ],
     (21, "a slow load taken for a failed one"): [
         (HERE, "test_a_load_that_shows_progress_may_take_long"),
         (FAULT, "test_a_hung_load_is_ended"),
@@ -105,6 +116,8 @@ TESTS: dict[tuple[int, str], list[tuple[str, str]]] = {
     (24, "a leak that is swapped out"): [
         ("host/test_memory.py", "test_a_leak_that_is_swapped_out_shows_in_what_is_held"),
         (NUISANCE, "test_growing_memory_is_seen"),
+        (LIMITS, "test_a_worker_that_grows_is_recycled_and_no_request_fails"),
+        (LIMITS, "test_a_leak_that_is_swapped_out_is_recycled_as_well"),
         ("runtime/test_planned_change.py", "test_a_worker_that_leaks_is_replaced_before_it_hurts"),
     ],
     (25, "a stream without its end"): [
