@@ -200,6 +200,8 @@ class Pool(PoolFacts):
             self._suspicion = suspicion.convicted(self._suspicion, hash(request.spec.prompt))
         elif record is not None and record.outcome is Outcome.COMPLETED:
             self.produced()
+        if request.session_refused and request.spec.session_id and request.worker:
+            self._desk.refused(request.spec.session_id, request.worker)
         self._queue.over(request, self.queued + self.in_flight)
         self._registry.retire(request)
         if self.on_demand or self.drained:

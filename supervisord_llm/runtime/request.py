@@ -126,6 +126,8 @@ class Request:
         self._turn = turn
         self._holder: Holder | None = None
         self._accuser: Holder | None = None
+        self.session_refused = False
+        """Whether its worker would not have its session, for want of room or at all."""
         self.charged = False
         """Whether the end of the worker that it just lost counts against it, not the slot."""
         self._generation: Generation | None = None

@@ -140,6 +140,10 @@ class SessionDesk:
         self._held = sessions.used(self._held, session_id, slot.name, slot.generation, now)
         self._in_use.add(session_id)
 
+    def refused(self, session_id: str, slot: SlotName) -> None:
+        """A worker did not take a session after all: the next request may go anywhere."""
+        self._held = sessions.closed(self._held, session_id, slot)
+
     def lost(self, slot: SlotName) -> None:
         """A worker is gone, and its sessions with it."""
         self._held = sessions.dropped(self._held, slot)

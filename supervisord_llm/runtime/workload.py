@@ -39,6 +39,9 @@ _CONSUMER_CHANCE_SECONDS = 0.25
 Without it a client that reads as fast as it can would lose to a worker that writes faster.
 """
 
+_SESSION_REFUSED = frozenset({"capacity_exhausted", "unsupported_session"})
+"""The codes of a worker that did not take the session of a request."""
+
 
 class Keeper(Protocol):
     """The slot: hears what the work on its worker amounts to; inside a turn."""
@@ -147,12 +150,13 @@ class Workload:
         self._worker.served += 1
         if not self._requests:
             self._worker.became_idle()
-        request.post(self._ending(message))
+        request.post(self._ending(request, message))
         self._keeper.ended(was_cancelling=was_cancelling)
 
-    def _ending(self, message: Done | Failed) -> ledger.Done | ledger.EngineError:
+    def _ending(self, request: Request, message: Done | Failed) -> ledger.Done | ledger.EngineError:
         now = self._clock.now()
         if isinstance(message, Failed):
+            request.session_refused = message.code in _SESSION_REFUSED
             code = "" if message.code is None else f"{message.code}: "
             return ledger.EngineError(now, f"{code}{message.error}")
         return ledger.Done(

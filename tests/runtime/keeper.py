@@ -4,7 +4,8 @@
 
 What becomes of an operation on a session depends on the session's name: ``wait`` is answered once
 somebody has written to the pipe GATE, ``hang`` never, and at ``die`` the worker kills itself. A
-generation is answered at once with the names of the sessions that it has been asked to forget.
+generation is answered at once with the names of the sessions that it has been asked to forget; in
+``full`` only the second worker of a pool has memory for it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ def main(gate: str) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         operation, session = asked.get("op"), asked.get("session_id")
-        if operation is None:
+        if operation is None and session == "full" and ".0/" in os.environ["SUPERVISORD_LLM_SLOT"]:
+            say(error="no memory for it", code="capacity_exhausted", session_id=session)
+        elif operation is None:
             say(token=" ".join(forgotten))
             say(done=True, prompt_tokens=1, completion_tokens=1, finish_reason="length")
+        if operation is None:
             continue
         if session == "wait":
             Path(gate).read_text(encoding="ascii")

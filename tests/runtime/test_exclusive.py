@@ -276,6 +276,24 @@ async def test_pools_come_to_share_a_device_and_part_again(tmp_path: Path) -> No
         assert all(pool.loaded for pool in at.supervisor.pools.values())
 
 
+async def test_a_model_that_the_file_has_lost_finishes_before_the_next(tmp_path: Path) -> None:
+    """It has the device until its last worker is gone."""
+    guest = other()
+    async with house(tmp_path, settings=SHARED + guest) as at:
+        path = tmp_path / "daemon.toml"
+        async with at.client.generate(ask("sim", "x sim.tokens=30 sim.tps=100")) as stream:
+            await next_of(stream, Token)
+            head, _, tail = path.read_text().partition("[pool.sim]")
+            path.write_text(head + tail[tail.index("[pool.other]") :])
+            await at.client.reload_config()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(served, at, ["other"])
+                _, finished = await read(stream)
+        assert finished.outcome == Outcome.COMPLETED
+        assert loads(at.events) == ["sim", "other"]
+        assert list(at.supervisor.pools) == ["other"]
+
+
 async def test_whoever_waits_for_its_turn_is_told_nothing_is_wrong(tmp_path: Path) -> None:
     """The health of a pool that is not loaded for want of a request is no matter of concern."""
     async with house(tmp_path, settings=SHARED + other()) as at:

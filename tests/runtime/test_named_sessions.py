@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from supervisord_llm.core.words import CancelledBy, Outcome, QuarantineReason
+from supervisord_llm.core.words import CancelledBy, FailureReason, Outcome, QuarantineReason
 from supervisord_llm.errors import InvalidRequest
 from supervisord_llm.events import (
     RequestFinished,
@@ -331,7 +331,30 @@ async def held_by(made: Bench, session: str) -> None:
     assert made.pool.sessions == 1
 
 
-async def test_a_worker_that_dies_of_an_operation_has_done_it(tmp_path: Path) -> None:
+async def test_a_session_that_a_worker_has_no_memory_for_is_not_bound_to_it(tmp_path: Path) -> None:
+    """Its client hears the worker's own code; the next request goes where there may be room."""
+    async with bench(tmp_path, command=keeper.command(tmp_path / "gate"), workers=2) as made:
+        _, record = await made.generate("x", session_id="full")
+        assert record.error is FailureReason.ENGINE_ERROR
+        assert "capacity_exhausted" in (record.detail or "")
+        assert made.pool.sessions == 0
+        await made.generate("x", session_id="other")
+        _, record = await made.generate("x", session_id="full")
+        assert (record.outcome, last_worker(made)) == (Outcome.COMPLETED, "sim.1")
+
+
+async def test_a_worker_that_dies_of_being_idle_is_replaced(tmp_path: Path) -> None:
+    """What is closed because nobody used it is an operation like any other."""
+    settings = QUICK + 'session_ttl = "100ms"\n'
+    command = keeper.command(tmp_path / "gate")
+    async with bench(tmp_path, command=command, settings=settings) as made:
+        await held_by(made, "die")
+        await made.events.wait(WorkerReady, generation=2)
+        assert made.pool.sessions == 0
+        await held_by(made, "s")
+
+
+async def test_a_worker_that_dies_off_an_operation_has_done_it(tmp_path: Path) -> None:
     """Whoever asked hears that it is done, for the session is gone; the slot comes back."""
     async with bench(tmp_path, command=keeper.command(tmp_path / "gate")) as made:
         await held_by(made, "die")

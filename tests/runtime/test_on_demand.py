@@ -284,6 +284,22 @@ async def test_a_slot_of_an_unloaded_pool_is_not_started_by_hand(tmp_path: Path)
         await made.generate(ONE)
 
 
+async def test_a_file_decides_what_is_loaded_when(tmp_path: Path) -> None:
+    """A pool that becomes one on demand is unloaded when it is idle; eager again, it is loaded."""
+    async with house(tmp_path, settings=QUICK + 'load = "eager"\n') as at:
+        path = tmp_path / "daemon.toml"
+        eager = path.read_text()
+        path.write_text(eager.replace('load = "eager"', 'load = "on_demand"\nidle_ttl = "50ms"'))
+        await at.client.reload_config()
+        with trio.fail_after(SECONDS):
+            while at.supervisor.slots["sim.0"].state is not SlotState.STOPPED:
+                await at.ring.wait_appended()
+        path.write_text(eager)
+        await at.client.reload_config()
+        await at.wait_serving(1)
+        assert len(at.all(WorkerSpawned)) == 2
+
+
 async def test_sessions_are_forgotten_with_the_model(tmp_path: Path) -> None:
     """A session that is unloaded begins anew."""
     async with bench(tmp_path, "--sessions 2", settings=BRIEF, ready=False) as made:
