@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import click
 import msgspec
 from rich.text import Text
@@ -11,8 +13,12 @@ from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.client import EventStream
 from supervisord_llm.client.streams import gap
 
+Level = Literal["debug", "info", "warning", "error"]
+
 _LEVEL_STYLES = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red"}
+_LEVELS: tuple[object, ...] = get_args(Level)
 _TOLD_APART = {"ts", "seq", "level", "event", "pool", "worker", "generation", "request"}
+_FOR_PROGRAMS = {"gaps"}
 NAME_WIDTH = 24
 """Columns for an event's name, which fits all but the longest."""
 
@@ -32,15 +38,26 @@ NAME_WIDTH = 24
     metavar="SEQ",
     help="Begin after this sequence number; by default as far back as the daemon remembers.",
 )
+@click.option(
+    "--level",
+    type=click.Choice(get_args(Level)),
+    default="info",
+    show_default=True,
+    help="Leave out what is less than this; not with --json.",
+)
 @command
-async def events(session: Session, *, follow: bool, since: int | None) -> ExitCode:
-    """Show the event log: what happened to workers and requests, and why."""
+async def events(session: Session, *, follow: bool, since: int | None, level: Level) -> ExitCode:
+    """Show the event log: what happened to workers and requests, and why.
+
+    With --json all events come, with all their fields.
+    """
     async with session.client() as client, client.events(follow=follow, since=since) as stream:
         if session.as_json:
             await _pass_on(session, stream)
         else:
             async for event in stream:
-                await session.print(*_render(event))
+                if _ranks(event.get("level")) >= _ranks(level):
+                    await session.print(*_render(event))
     if follow:
         session.complain("the daemon ended the stream, it is stopping")
         return ExitCode.UNREACHABLE
@@ -52,6 +69,11 @@ async def _pass_on(session: Session, stream: EventStream) -> None:
     await session.out.write(stream.raw.decode() + "\n")
     async for _ in stream:
         await session.out.write(stream.raw.decode() + "\n")
+
+
+def _ranks(level: object) -> int:
+    """A level's place among the levels; what a newer daemon says is not left out."""
+    return _LEVELS.index(level) if level in _LEVELS else len(_LEVELS)
 
 
 def _render(event: dict[str, object]) -> list[Text]:
@@ -71,7 +93,7 @@ def _render(event: dict[str, object]) -> list[Text]:
         line.append(f" {printable(identity)}", style="cyan")
     blocks: list[Text] = []
     for key, value in event.items():
-        if key in _TOLD_APART:
+        if key in _TOLD_APART | _FOR_PROGRAMS:
             continue
         if (lines := _block(key, value)) is not None:
             blocks += [Text(f"    | {printable(part)}", style="dim") for part in lines]

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from supervisord_llm.cli.completion import complete_pool, complete_target
-from supervisord_llm.cli.reasons import note, parking
+from supervisord_llm.cli.reasons import note, parking, standing
 from supervisord_llm.cli.session import ExitCode, Session, command, examples, sole_pool
 from supervisord_llm.cli.slots import SERVING, drain_slot, reload_slot, resume_slot
 from supervisord_llm.cli.tables import states
@@ -146,7 +146,7 @@ async def _conclude(session: Session, client: Client, reply: PoolReply) -> ExitC
             )
         else:
             session.complain(
-                f"{worker.slot} is {worker.state} ({note(worker) or 'no reason given'}); see "
+                f"{standing(worker)} ({note(worker) or 'no reason given'}); see "
                 f'"llmctl logs {worker.slot}"'
             )
     return ExitCode.FAILED if behind else ExitCode.DONE

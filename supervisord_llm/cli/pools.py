@@ -64,7 +64,8 @@ def _row(pool: PoolInfo) -> list[Cell]:
 
 def _standing(pool: PoolInfo) -> str:
     """What is not as usual with a pool, in one word each."""
-    unusual = {"drained": pool.drained, "unloaded": not pool.loaded, "reloading": pool.reloading}
+    unloaded = not pool.loaded and not pool.drained
+    unusual = {"drained": pool.drained, "unloaded": unloaded, "reloading": pool.reloading}
     return ",".join(word for word, is_so in unusual.items() if is_so)
 
 

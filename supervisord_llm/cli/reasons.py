@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from supervisord_llm.cli.output import duration, printable
-from supervisord_llm.core.words import PlannedReason, QuarantineReason, SlotState
+from supervisord_llm.core.words import Dialect, PlannedReason, QuarantineReason, SlotState
 from supervisord_llm.schema import WorkerInfo
 
 FAULTS: Mapping[str, str] = {
@@ -81,6 +81,12 @@ def parking(worker: WorkerInfo) -> str:
     )
 
 
+def standing(worker: WorkerInfo) -> str:
+    """Its name and state as the beginning of a sentence."""
+    within = "in " if worker.state is SlotState.BACKOFF else ""
+    return f"{worker.slot} is {within}{worker.state}"
+
+
 def explained(word: str, meanings: Mapping[str, str]) -> str:
     """A word with its meaning, if it has one."""
     meaning = meanings.get(word)
@@ -95,10 +101,14 @@ def _why(worker: WorkerInfo) -> str | None:
         case SlotState.READY | SlotState.BUSY | SlotState.CANCELLING if not worker.active:
             return "standby: it takes over when another worker does not serve"
         case SlotState.STOPPED if reason == PlannedReason.DRAIN:
-            back = f'"llmctl resume {worker.slot}" or "llmctl resume {worker.pool}"'
             return (
-                f"{reason}: an operator took it or its pool out of service; {back} brings it back"
+                f'{reason}: an operator took it out of service; "llmctl resume {worker.slot}" '
+                f'brings it back, or "llmctl resume {worker.pool}" if the whole pool was drained'
             )
+        case SlotState.CANCELLING if worker.dialect is Dialect.SERIAL:
+            return "it cannot be asked to stop, and finishes a cancelled request unheard"
+        case SlotState.CANCELLING:
+            return "it was told to end a cancelled request"
         case SlotState.STOPPED if reason is None:
             return "nobody has asked for its model yet; the first request loads it"
         case SlotState.DRAINING if reason:

@@ -84,7 +84,7 @@ def _note(info: RequestInfo) -> str | None:
         again = f", its worker failed on attempt {info.attempt}" if info.attempt else ""
         return f"number {info.position} in the queue{again}"
     if info.error is not None:
-        suspect = " (suspect: the prompt may be what kills)" if info.error.suspect else ""
+        suspect = " (suspect)" if info.error.suspect else ""
         return f"{info.error.code}: {info.error.message}{suspect}"
     if info.outcome is None:
         return None
@@ -183,10 +183,7 @@ _REMEDIES = {
     FailureReason.POOL_UNAVAILABLE: 'see "llmctl workers" for the reason',
 }
 
-_SUSPECT = (
-    "each worker that had it died with nothing else to do, so it may be what kills them: do not "
-    'send it again as it is, and see "llmctl events" for how they died'
-)
+_SUSPECT = 'do not send it again as it is; "llmctl events" has how the workers ended that had it'
 
 
 def failure(error: Failure | None) -> str:

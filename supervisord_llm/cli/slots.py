@@ -9,7 +9,7 @@ import trio
 from rich.text import Text
 
 from supervisord_llm.cli.completion import complete_slot
-from supervisord_llm.cli.reasons import note, parking
+from supervisord_llm.cli.reasons import note, parking, standing
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.cli.workers import say_last_lines
 from supervisord_llm.client import Client
@@ -103,7 +103,7 @@ async def _fail(session: Session, worker: WorkerInfo) -> ExitCode:
         say_last_lines(session, worker)
     else:
         session.complain(
-            f"{worker.slot} is {worker.state} ({note(worker) or 'no reason given'}); see "
+            f"{standing(worker)} ({note(worker) or 'no reason given'}); see "
             f'"llmctl logs {worker.slot}"'
         )
     return ExitCode.FAILED

@@ -20,11 +20,15 @@ ERROR = (
     b'{"ts":"2026-05-04T03:02:03.5Z","seq":12,"level":"error","event":"daemon.error","id":"err_1",'
     b'"where":"api","error":"ValueError","traceback":"Traceback:\\n  line 1\\n"}\n'
 )
+USAGE = (
+    b'{"ts":"2026-05-04T03:02:03.6Z","seq":12,"level":"debug","event":"worker.usage",'
+    b'"pool":"smollm","worker":"smollm.0","generation":3,"rss":4096}\n'
+)
 FINISHED = (
     b'{"ts":"2026-05-04T03:02:04Z","seq":13,"level":"info","event":"request.finished",'
-    b'"pool":"smollm","request":"req_1","outcome":"completed","queued_ms":0.5}\n'
+    b'"pool":"smollm","request":"req_1","outcome":"completed","queued_ms":0.5,"gaps":[0,1]}\n'
 )
-LINES = [READY, GAP, EXITED, ERROR, FINISHED]
+LINES = [READY, GAP, EXITED, ERROR, USAGE, FINISHED]
 
 
 def serve(daemon: FakeDaemon) -> None:
@@ -38,7 +42,10 @@ def serve(daemon: FakeDaemon) -> None:
 
 
 async def test_events_are_one_line_each(daemon: FakeDaemon) -> None:
-    """When, how bad, what, who, and the rest by name; what has lines of its own comes below."""
+    """When, how bad, what, who, and the rest by name; what has lines of its own comes below.
+
+    What matters to programs alone is left out: debug events, and figures for statistics.
+    """
     serve(daemon)
 
     done = await llmctl(daemon.socket, "events", TZ="UTC")
@@ -64,6 +71,20 @@ async def test_events_are_one_line_each(daemon: FakeDaemon) -> None:
             "queued_ms=0.5"
         ),
     ] == done.out.splitlines()
+
+
+async def test_the_least_level_can_be_chosen(daemon: FakeDaemon) -> None:
+    """More than usual, or less; what is gone is told in any case."""
+    serve(daemon)
+
+    every = await llmctl(daemon.socket, "events", "--level", "debug", TZ="UTC")
+    few = await llmctl(daemon.socket, "events", "--level", "error", TZ="UTC")
+
+    usage = "03:02:03.600 debug   worker.usage             smollm.0/3 rss=4096"
+    assert usage in every.out.splitlines()
+    assert ["(3 events are gone: 8 to 10)", "03:02:03.500 error"] == [
+        line.partition("  ")[0] for line in few.out.splitlines() if not line.startswith(" ")
+    ]
 
 
 async def test_json_lines_are_passed_on_as_they_are(daemon: FakeDaemon) -> None:

@@ -128,7 +128,7 @@ async def test_a_change_that_is_waited_for_is_done(
         (
             replies.worker("smollm.1", state=SlotState.BACKOFF, revision=4, reason="spawn_failed"),
             (
-                "smollm.1 is backoff (spawn_failed: it could not be started); see "
+                "smollm.1 is in backoff (spawn_failed: it could not be started); see "
                 '"llmctl logs smollm.1"'
             ),
         ),

@@ -4,6 +4,7 @@ import pytest
 
 from supervisord_llm.cli.reasons import EXITS, FAULTS, GONE, LEAVING, note
 from supervisord_llm.core.words import (
+    Dialect,
     ExitCause,
     ExitKind,
     PlannedReason,
@@ -30,9 +31,21 @@ def test_every_planned_end_is_explained(reason: PlannedReason) -> None:
 
     assert draining == f"{reason}: {LEAVING[reason]}"
     if reason is PlannedReason.DRAIN:
-        assert '"llmctl resume smollm.0" or "llmctl resume smollm" brings it back' in stopped
+        assert '"llmctl resume smollm.0" brings it back, or "llmctl resume smollm" if' in stopped
     else:
         assert stopped == f"{reason}: {GONE[reason]}"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"),
+    [
+        (Dialect.SERIAL, "it cannot be asked to stop, and finishes a cancelled request unheard"),
+        (Dialect.SERIAL_CANCEL, "it was told to end a cancelled request"),
+    ],
+)
+def test_a_cancellation_is_explained(dialect: Dialect, told: str) -> None:
+    """One that no worker is asked for may take long, and nobody waits for it."""
+    assert told == note(replies.worker(state=SlotState.CANCELLING, dialect=dialect))
 
 
 def test_a_kill_for_memory_is_explained() -> None:

@@ -93,8 +93,7 @@ def queued(position: int, attempt: int = 0) -> RequestInfo:
                 cancel=None,
                 resolution=None,
             ),
-            "smollm failed uid:1000 0 2 smollm.0 5 582ms stalled: no sign of life (suspect: the "
-            "prompt may be what kills)",
+            "smollm failed uid:1000 0 2 smollm.0 5 582ms stalled: no sign of life (suspect)",
             id="suspect",
         ),
         pytest.param(

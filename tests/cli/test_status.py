@@ -69,10 +69,10 @@ async def test_pools_show_their_models(daemon: FakeDaemon) -> None:
     done = await llmctl(daemon.socket, "pools")
 
     expected = """\
-POOL    READY  STATE             TARGET  QUEUED  IN-FLIGHT  WORKERS         CONTEXT  MODEL
-smollm  yes    -                      2       0          1  ready=1,busy=1     8192  SmolLM2 135M Instruct Q4_1
-new     no     drained,unloaded       2       0          0  -                     -  -
-bare    yes    reloading            2+1       0          1  ready=1,busy=1        -  (no chat template)
+POOL    READY  STATE      TARGET  QUEUED  IN-FLIGHT  WORKERS         CONTEXT  MODEL
+smollm  yes    -               2       0          1  ready=1,busy=1     8192  SmolLM2 135M Instruct Q4_1
+new     no     drained         2       0          0  -                     -  -
+bare    yes    reloading     2+1       0          1  ready=1,busy=1        -  (no chat template)
 """  # noqa: E501 - it is as wide as that
     assert (0, expected, "") == (done.code, done.out, done.err)
 
