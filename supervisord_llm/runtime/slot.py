@@ -218,7 +218,7 @@ class Slot(SlotFacts):
     def _drain(self, then: lifecycle.Next, reason: PlannedReason) -> None:
         def drain() -> None:
             self.step(lifecycle.DrainAsked(self.now(), then, reason))
-            if self.life is not None and self.life.workload.for_nobody:
+            if self.detached:
                 # It was spared to keep a loaded model, which goes now.
                 detail = "works on a cancelled request that nobody waits for, and is to go"
                 self.condemn(QuarantineReason.UNCANCELLABLE, detail)

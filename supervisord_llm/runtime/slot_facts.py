@@ -116,6 +116,11 @@ class SlotFacts:
         return self.stopping or self.state is SlotState.DRAINING
 
     @property
+    def detached(self) -> bool:
+        """Whether its worker is busy, perhaps for long, with what nobody waits for any more."""
+        return self.life is not None and self.life.workload.for_nobody
+
+    @property
     def serving(self) -> bool:
         """Whether its worker is in service."""
         return self.state in SERVING
@@ -212,7 +217,7 @@ class SlotFacts:
         return queueing.SlotLoad(
             slot=self.name,
             takes_work=self.active and self._state.takes_work and not operating,
-            fit=self.active and self.serving,
+            fit=self.active and self.serving and not self.detached,
             in_flight=self._state.in_flight,
             capacity=self._state.capacity,
             sessions=sessions,

@@ -23,6 +23,7 @@ from supervisord_llm.events import (
     CancelSettled,
     RequestFinished,
     RequestLateTerminal,
+    RequestStarted,
     WorkerQuarantined,
     WorkerReady,
 )
@@ -120,6 +121,20 @@ async def test_a_neighbour_takes_the_work_of_a_detached_worker(tmp_path: Path) -
         assert request.state is RequestState.HELD
         served = {event.worker for event in made.events.all(RequestFinished, outcome="completed")}
         assert served == {"sim.1"}
+
+
+async def test_a_session_does_not_wait_for_a_detached_worker(tmp_path: Path) -> None:
+    """It begins anew on another one, as if its own were out of service."""
+    async with bench(tmp_path, "--no_cancel --sessions 4", settings=DETACH, workers=2) as made:
+        for session in ("one", "two", "three"):
+            await made.generate("y sim.tokens=1", session_id=session)
+        request = await cancelled(made, ENDLESS, session_id="three")
+        assert request.worker == "sim.0"
+        async with made.pool.request(RequestSpec(prompt="z sim.tokens=1", session_id="one")) as it:
+            _, record = await read_all(it)
+        assert (record.outcome, it.request.worker) == (Outcome.COMPLETED, "sim.1")
+        homes = [event.worker for event in made.events.all(RequestStarted)]
+        assert homes == ["sim.0", "sim.1", "sim.0", "sim.0", "sim.1"]
 
 
 async def test_the_patience_with_a_detached_worker_has_an_end(tmp_path: Path) -> None:
