@@ -47,7 +47,7 @@ FAULTS: tuple[str, ...] = (
     "sim.stderr_flood=500",
     "sim.stderr=200",
     "sim.leak=2000000",
-    "sim.leak=60000000 sim.tokens=40 sim.tps=20",
+    "sim.leak=60000000 sim.tokens=100 sim.tps=20",
 )
 
 POISON: tuple[str, ...] = (

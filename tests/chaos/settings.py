@@ -61,8 +61,8 @@ COMMON: Table = {
     "limits": {
         "memory_soft": "64MiB",
         "memory_hard": "128MiB",
-        "max_requests": 60,
-        "max_age": "20s",
+        "max_requests": 25,
+        "max_age": "8s",
     },
     "sampling": {"max_new_tokens": 100_000},
 }

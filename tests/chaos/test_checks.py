@@ -213,13 +213,18 @@ def test_what_looks_like_a_breach_and_is_none_is_let_through() -> None:
     """Each of these is what the daemon promises."""
     one_by_one = (*drains("p.1"), reaped(slot="p.1"), *drains("p.2"))
     by_hand = (*drains("p.1"), *drains("p.2"), commanded("reload", "p.2"))
+    resumed = (
+        *drains("p.1"),
+        moved(SlotState.DRAINING, SlotState.BUSY, slot="p.1"),
+        *drains("p.2"),
+    )
     another_reason = (*drains("p.1"), *drains("p.2", PlannedReason.SCALE_DOWN))
     not_serving = (
         *drains("p.1"),
         moved(SlotState.STARTING, SlotState.DRAINING, slot="p.2"),
         drains("p.2")[1],
     )
-    for told in (one_by_one, by_hand, another_reason, not_serving):
+    for told in (one_by_one, by_hand, resumed, another_reason, not_serving):
         assert "one_after_the_other" not in broken(*told)
     before = (spawned(), reaped(), spawned(pool="q", slot="q.0"))
     alone = (spawned(), spawned(pool="other", slot="other.0"), spawned(slot="p.1"))

@@ -143,12 +143,13 @@ def one_after_the_other(log: Log) -> Found:
     An operator who reloads a certain slot does not wait for others.
     """
     leaving: dict[str, Entry] = {}
-    state: dict[str, SlotState] = {}
     was: dict[str, SlotState] = {}
     for number, entry in enumerate(log):
         match entry.event:
-            case WorkerState(worker=worker, from_=from_, to=to):
-                was[worker], state[worker] = from_, to
+            case WorkerState(pool=pool, worker=worker, from_=from_, to=to):
+                was[worker] = from_
+                if to in FIT and pool in leaving and _draining(leaving[pool]) == worker:
+                    del leaving[pool]  # an operator has resumed it
             case WorkerDraining(pool=pool, worker=worker, reason=reason) if reason in REPLACED:
                 if was.get(worker) not in FIT or _by_hand(log, number, worker):
                     continue
