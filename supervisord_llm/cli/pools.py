@@ -32,11 +32,11 @@ _COLUMNS = (
 async def pools(session: Session) -> ExitCode:
     """List the pools with their models.
 
-    READY says whether as many workers serve as the pool's min_ready asks for. STATE is "drained"
-    (an operator took it out of service; "llmctl resume POOL" brings it back), "unloaded" (the next
-    request loads its model) or "reloading" (its workers are being replaced). TARGET is how many
-    workers are wanted, and how many more on standby. With --json each pool's configuration in force
-    comes too.
+    READY says whether as many workers serve as the pool's min_ready asks for, or would on demand.
+    STATE is "drained" (an operator took it out of service; "llmctl resume POOL" brings it back),
+    "unloaded" (the next request loads its model) or "reloading" (its workers are being replaced).
+    TARGET is how many workers are wanted, and how many more on standby. With --json each pool's
+    configuration in force comes too.
     """
     async with session.client() as client:
         answer = await client.pools()

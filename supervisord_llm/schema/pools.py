@@ -28,7 +28,7 @@ class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     ready: bool
-    """Whether at least ``min_ready`` slots serve."""
+    """Whether at least ``min_ready`` slots serve, or would on demand."""
     required: bool
     min_ready: int
     workers: int
