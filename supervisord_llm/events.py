@@ -145,7 +145,7 @@ class WorkerState(Event, tag_field="event", tag="worker.state", frozen=True, kw_
 
 
 class WorkerActivated(Event, tag_field="event", tag="worker.activated", frozen=True, kw_only=True):
-    """A worker on standby takes work from now on: another one does not serve, or is to leave."""
+    """A worker that was ready for it takes work now: another one does not serve, or is to leave."""
 
     pool: str
     worker: str

@@ -125,6 +125,9 @@ class Generation:
         timings, usage = finished.timings, finished.usage
         if usage is not None:
             facts.append(f"{usage.generated_tokens} tokens")
+            if usage.reused_tokens:
+                kept = f"{usage.reused_tokens} of {usage.prompt_tokens}"
+                facts.append(f"{kept} prompt tokens were there from before")
         if timings.ttft_ms is not None:
             facts.append(f"first after {duration(timings.ttft_ms)}")
             decode_ms = timings.decode_ms or timings.total_ms - timings.ttft_ms

@@ -6,7 +6,7 @@ import trio
 
 from supervisord_llm.cli.requests import failure
 from supervisord_llm.core.words import CancelledBy, FailureReason, FinishReason, Outcome
-from supervisord_llm.schema import Failure, Finished
+from supervisord_llm.schema import Failure, Finished, Usage
 from tests.cli.command import at_terminal, happens, llmctl, started
 from tests.client import replies
 from tests.client.fake_daemon import Exchange, FakeDaemon
@@ -211,6 +211,16 @@ async def test_a_failure_tells_why_and_what_to_do(daemon: FakeDaemon) -> None:
         'see "llmctl workers" for how it ended\n'
     )
     assert (1, "half an ans\n", expected) == (done.code, done.out, done.err)
+
+
+async def test_what_a_session_saved_is_told(daemon: FakeDaemon) -> None:
+    """A warm start is seen to be one."""
+    usage = Usage(prompt_tokens=30, reused_tokens=28, generated_tokens=25)
+    serve(daemon, msgspec.structs.replace(replies.COMPLETED, usage=usage), "yes")
+
+    done = await llmctl(daemon.socket, "generate", "--session", "trip", "x")
+
+    assert "25 tokens · 28 of 30 prompt tokens were there from before · first after" in done.err
 
 
 def test_a_suspect_is_not_to_be_sent_again() -> None:
