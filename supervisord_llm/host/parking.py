@@ -30,6 +30,9 @@ class ParkingRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """When it was parked, in seconds of Unix time."""
     last_lines: tuple[str, ...]
     """The last lines that its last worker wrote to stderr."""
+    place: int | None = None
+    """Its place among its pool's slots, which a slot that is put in its stead inherits; ``None`` if
+    that is not known, and then it is told by its name."""
     launch_digest: str
     """What `supervisord_llm.config.launch.SlotLaunch.digest` was for its last worker."""
 

@@ -56,6 +56,8 @@ class Fleet:
     def open(self, nursery: trio.Nursery) -> None:
         """Let the slots run in the pool's nursery."""
         self._nursery = nursery
+        places = {slot.name: slot.launch.place for slot in self.slots}
+        self._tools.records.hand_down(self._pool, places)
         for slot in self.slots:
             slot.open(nursery)
             slot.park_as_before()

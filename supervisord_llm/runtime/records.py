@@ -5,11 +5,17 @@ A full disk costs a warning and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from supervisord_llm import events
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.host.parking import ParkingRecord, ParkingRecords
 from supervisord_llm.runtime.process import WorkerProcess
 from supervisord_llm.runtime.request import Publish
+
+
+def _pool_of(slot: str) -> str:
+    return slot.rpartition(".")[0]
 
 
 class RecordKeeper:
@@ -45,6 +51,31 @@ class RecordKeeper:
             self._records.forget(slot)
         except OSError as error:
             self._warn(slot, f"cannot remove the record of {slot}: {error.strerror}")
+
+    def hand_down(self, pool: str, places: Mapping[str, int]) -> None:
+        """Let a pool's slots inherit the records of those that had their places before.
+
+        A slot that took another one's place, as by a reload, had another name. Of several records
+        for a place the newest counts.
+        """
+        before = {name: each for name, each in self._parked.items() if _pool_of(name) == pool}
+        after: dict[str, ParkingRecord] = {}
+        for slot, place in places.items():
+            found = [
+                each
+                for name, each in before.items()
+                if (each.place == place if each.place is not None else name == slot)
+            ]
+            if found:
+                after[slot] = max(found, key=lambda each: each.at)
+        for name, record in before.items():
+            if after.get(name) is not record and (
+                name in places or record.place in places.values()
+            ):
+                self.unpark(name)
+        for slot, record in after.items():
+            if before.get(slot) is not record:
+                self.park(slot, record)
 
     def parked(self, slot: str, digest: str) -> ParkingRecord | None:
         """How an earlier daemon left a slot parked; not if its launch is another one by now."""

@@ -410,6 +410,7 @@ class Slot(SlotFacts):
                         restarts=restarts,
                         at=self.tools.clock.unix(self.now()),
                         last_lines=tuple(lines),
+                        place=self.launch.place,
                         launch_digest=self.launch.digest,
                     ),
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,6 +35,12 @@ def slot(daemon: Running, name: str = "sim.0") -> dict[str, object]:
     """What the daemon says of a slot."""
     answer: dict[str, object] = daemon.client.get(f"/api/v1/workers/{name}").json()
     return answer
+
+
+def pids(daemon: Running) -> dict[str, int]:
+    """The workers' processes by slot, as far as there are any."""
+    workers = daemon.client.get("/api/v1/workers").json()["workers"]
+    return {worker["slot"]: worker["pid"] for worker in workers}
 
 
 def record(folder: Path, name: str = "sim.0") -> Path:
@@ -129,6 +136,22 @@ def test_a_command_that_is_changed_while_the_daemon_runs_is_tried(tmp_path: Path
         daemon.wait("worker.ready")
         assert slot(daemon)["state"] == "ready"
         assert not record(tmp_path).exists()
+
+
+def test_a_slot_that_took_the_place_of_another_stays_parked(tmp_path: Path) -> None:
+    """A rolling reload has moved the pool to sim.1; after the restart its only slot is sim.0."""
+    config = broken(tmp_path)
+    (tmp_path / "cure").touch()
+    with running(tmp_path, config) as daemon:
+        daemon.client.post("/api/v1/pools/sim/reload")
+        until(lambda: set(pids(daemon)) == {"sim.1"}, "the end of the reload")
+        (tmp_path / "cure").unlink()
+        os.kill(pids(daemon)["sim.1"], signal.SIGKILL)
+        daemon.wait("worker.parked")
+        end(daemon, signal.SIGKILL)
+    with running(tmp_path, config) as daemon:
+        assert slot(daemon)["state"] == "parked"
+        assert (record(tmp_path).exists(), record(tmp_path, "sim.1").exists()) == (True, False)
 
 
 def test_a_slot_that_is_scaled_away_is_forgotten(tmp_path: Path) -> None:
