@@ -140,6 +140,27 @@ async def test_after_its_first_token_it_fails_and_may_be_sent_again(tmp_path: Pa
         await made.events.wait(WorkerReady, generation=2)
 
 
+async def test_the_hard_limit_holds_for_a_worker_that_is_recycled(tmp_path: Path) -> None:
+    """It may finish what it has, but not at any price."""
+    settings = HARD.replace("{ memory_hard", '{ memory_soft = "40MiB", memory_hard')
+    async with bench(tmp_path, settings=settings) as made:
+        _, record = await made.generate(f"x sim.tokens=100000 sim.tps=100 sim.leak={20 * MIB}")
+        assert (record.error, record.retryable) == ("worker_quarantined", True)
+        [draining] = made.events.all(WorkerDraining, generation=1, reason="recycle")
+        [quarantined] = made.events.all(WorkerQuarantined)
+        assert (draining.worker, "memory_limit") == (quarantined.worker, quarantined.reason)
+        await made.events.wait(WorkerReady, count=2)
+
+
+async def test_a_model_that_does_not_fit_its_limit_parks_its_slot(tmp_path: Path) -> None:
+    """It passes the limit in each of its loads; the reason is the limit."""
+    settings = HARD.replace('"200ms" }', '"200ms", max_restarts = 1 }')
+    options = f"--load_ms 60000 --leak {200 * MIB}"
+    async with bench(tmp_path, options, settings=settings, ready=False) as made:
+        parked = await made.events.wait(WorkerParked)
+        assert (parked.reason, parked.restarts) == ("memory_limit", 2)
+
+
 async def test_the_memory_of_descendants_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
