@@ -12,7 +12,7 @@ import trio
 from supervisord_llm.config.launch import SlotLaunch
 from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import escalation
-from supervisord_llm.core.words import Generation, Resolution
+from supervisord_llm.core.words import Generation, Resolution, SlotName
 from supervisord_llm.errors import SpawnError
 from supervisord_llm.host.cgroups import WorkerGroup
 from supervisord_llm.runtime.channel import Write
@@ -48,6 +48,8 @@ class Tools(msgspec.Struct, frozen=True):
     machine: Machine
     on_demand: Callable[[], None]
     """Look whether a pool is to be loaded or unloaded; something has changed."""
+    numbers: dict[SlotName, int]
+    """Each slot's last generation, also of slots that are no more: one name never means two."""
 
 
 class Life(msgspec.Struct, frozen=True):

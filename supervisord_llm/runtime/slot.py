@@ -71,7 +71,9 @@ class Slot(SlotFacts):
             launch.slot,
             launch.pool,
             launch.index,
-            lifecycle.State(policy=_policy(config.restart)),
+            lifecycle.State(
+                policy=_policy(config.restart), generation=tools.numbers.get(launch.slot, 0)
+            ),
             Announcer(launch.pool, launch.slot, tools.publish, now),
         )
         self.since = now
@@ -432,6 +434,7 @@ class Slot(SlotFacts):
             raise InternalError(f"{self.name} does not run")
         self._detail = self._accused = self.recycle = None
         self._charged = True
+        self.tools.numbers[self.name] = generation.number
         self.worker_revision = self.revision
         self.tools.records.unpark(self.name)
         try:

@@ -102,6 +102,7 @@ class Supervisor:
             write=write,
             machine=machine,
             on_demand=self._residence.look,
+            numbers={},
         )
         self.pools: dict[PoolName, Pool] = {
             name: self._make(name, pool) for name, pool in config.pool.items()

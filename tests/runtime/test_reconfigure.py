@@ -235,7 +235,10 @@ async def test_a_pool_comes_back_before_it_was_gone(tmp_path: Path) -> None:
                 nursery.start_soon(gone, at, "other")
             await trio.testing.wait_all_tasks_blocked()
             await file.read_again(file.first.replace(table("other"), ""))
-        assert len(at.all(WorkerSpawned)) == len(at.all(WorkerReaped)) + 1
+        spawned = at.all(WorkerSpawned)
+        assert len(spawned) == len(at.all(WorkerReaped)) + 1
+        named = [(event.worker, event.generation) for event in spawned]
+        assert len(set(named)) == len(named), "a worker has the name of another before it"
 
 
 async def test_a_parked_pool_that_is_gone_begins_anew_when_it_comes_back(tmp_path: Path) -> None:
