@@ -120,7 +120,7 @@ class Daemon:
             publish=self.log.publish,
             live=lambda: lag.seconds <= self.config.daemon.max_loop_lag,
             reload_config=reconfigure,
-            config_path=str(self._loaded.path),
+            config_path=str(self._loaded.path.absolute()),
             version=__version__,
         )
         async with trio.open_nursery() as nursery:
@@ -146,7 +146,7 @@ class Daemon:
                 version=__version__,
                 boot=self.boot,
                 pid=os.getpid(),
-                config=str(self._loaded.path),
+                config=str(self._loaded.path.absolute()),
                 digest=self._loaded.digest,
             )
         )
