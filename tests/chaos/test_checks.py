@@ -19,6 +19,7 @@ from supervisord_llm.core.words import (
 from supervisord_llm.events import (
     CancelRequested,
     CancelSettled,
+    ConfigReloaded,
     ControlOperation,
     DaemonError,
     DaemonStarted,
@@ -67,6 +68,11 @@ def drains(slot: str = SLOT, reason: str = PlannedReason.RECYCLE) -> tuple[Event
 def commanded(verb: str, target: str) -> Event:
     """An operator wanted something."""
     return ControlOperation(verb=verb, target=target, outcome="accepted")
+
+
+def differs(*differences: str) -> Event:
+    """The file was read again."""
+    return ConfigReloaded(digest="d", differences=list(differences), needs_restart=[])
 
 
 def parked() -> Event:
@@ -218,13 +224,14 @@ def test_what_looks_like_a_breach_and_is_none_is_let_through() -> None:
         moved(SlotState.DRAINING, SlotState.BUSY, slot="p.1"),
         *drains("p.2"),
     )
+    surges_now = (*drains("p.1"), differs("pool p: reload restart -> surge"), *drains("p.2"))
     another_reason = (*drains("p.1"), *drains("p.2", PlannedReason.SCALE_DOWN))
     not_serving = (
         *drains("p.1"),
         moved(SlotState.STARTING, SlotState.DRAINING, slot="p.2"),
         drains("p.2")[1],
     )
-    for told in (one_by_one, by_hand, resumed, another_reason, not_serving):
+    for told in (one_by_one, by_hand, resumed, surges_now, another_reason, not_serving):
         assert "one_after_the_other" not in broken(*told)
     before = (spawned(), reaped(), spawned(pool="q", slot="q.0"))
     alone = (spawned(), spawned(pool="other", slot="other.0"), spawned(slot="p.1"))
@@ -290,6 +297,14 @@ def test_what_looks_like_a_breach_and_is_none_is_let_through() -> None:
         ("one_after_the_other", (*drains("p.1"), *drains("p.2"))),
         ("one_after_the_other", (*drains("p.1"), *drains("p.2"), commanded("reload", "p"))),
         ("one_after_the_other", (*drains("p.1"), reaped(slot="p.3"), *drains("p.2"))),
+        (
+            "one_after_the_other",
+            (
+                *drains("p.1"),
+                differs("pool p: workers 2 -> 1", "pool q: reload restart -> surge"),
+                *drains("p.2"),
+            ),
+        ),
         ("parked_is_told", (moved(SlotState.BACKOFF, SlotState.PARKED),)),
         (
             "parked_is_told",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisord_llm.core.words import PlannedReason, SlotState
 from supervisord_llm.events import (
+    ConfigReloaded,
     ControlOperation,
     RequestStarted,
     WorkerDraining,
@@ -140,7 +141,9 @@ def one_on_a_device(log: Log, bounds: Bounds) -> Found:
 def one_after_the_other(log: Log) -> Found:
     """A pool replaces one serving worker at a time; the next when that one is gone.
 
-    An operator who reloads a certain slot does not wait for others.
+    An operator who reloads a certain slot does not wait for others. Nor does a surge wait for a
+    worker that began to be restarted in its place before the pool was told to surge: it takes
+    nobody away before it has another.
     """
     leaving: dict[str, Entry] = {}
     was: dict[str, SlotState] = {}
@@ -150,6 +153,10 @@ def one_after_the_other(log: Log) -> Found:
                 was[worker] = from_
                 if to in FIT and pool in leaving and _draining(leaving[pool]) == worker:
                     del leaving[pool]  # an operator has resumed it
+            case ConfigReloaded(differences=differences):
+                for pool in list(leaving):
+                    if any(each.startswith(f"pool {pool}: reload ") for each in differences):
+                        del leaving[pool]
             case WorkerDraining(pool=pool, worker=worker, reason=reason) if reason in REPLACED:
                 if was.get(worker) not in FIT or _by_hand(log, number, worker):
                     continue
