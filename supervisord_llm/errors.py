@@ -47,6 +47,10 @@ class InvalidRequest(ClientError):
     """A malformed body, an unknown field, a value out of range."""
 
 
+class UnsupportedParameter(ClientError):
+    """A field that would change the output, and whose effect is not offered."""
+
+
 class BodyTooLarge(ClientError):
     """A body over the listener's ``max_body``."""
 

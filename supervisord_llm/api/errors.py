@@ -16,6 +16,7 @@ from supervisord_llm.errors import (
     NotFound,
     Refused,
     UnknownModel,
+    UnsupportedParameter,
 )
 from supervisord_llm.schema import ErrorBody, ErrorReply
 
@@ -50,6 +51,7 @@ class HttpError(msgspec.Struct, frozen=True, kw_only=True):
 
 _CLIENT_ERRORS: dict[type[ClientError], tuple[int, str]] = {
     InvalidRequest: (400, "invalid_request"),
+    UnsupportedParameter: (400, "unsupported_parameter"),
     UnknownModel: (404, "unknown_model"),
     NotFound: (404, "not_found"),
     InvalidConfig: (400, "invalid_config"),
