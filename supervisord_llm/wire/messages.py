@@ -164,10 +164,14 @@ Message = (
 )
 
 
+Prompt = str | tuple[int, ...]
+"""Text, or the ids of its tokens as the model numbers them, which the worker then adds none to."""
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True):
     """A generation as a worker is asked for it; ``None`` leaves a choice to the worker."""
 
-    prompt: str
+    prompt: Prompt
     max_new_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -220,7 +220,8 @@ class SerialConnection:
     def send_generate(self, request: Generate, wire_id: WireId) -> bytes:
         """Begin a generation and return the line that asks for it.
 
-        The id goes on the line only where the worker reads cancel frames; others refuse it.
+        The id goes on the line only where the worker reads cancel frames; others refuse it. A
+        prompt of token ids is one segment, which every worker of this protocol reads.
 
         Raises:
             InternalError: the worker is not ready, or not free, or the id is not a new one.
@@ -232,6 +233,8 @@ class SerialConnection:
             for name, value in msgspec.structs.asdict(request).items()
             if value is not None
         }
+        if not isinstance(request.prompt, str):
+            fields["prompt_segments"] = [{"ids": fields.pop("prompt")}]
         if self.dialect is Dialect.SERIAL_CANCEL:
             fields["cancel_request_id"] = wire_id
         line = msgspec.json.encode(fields) + b"\n"

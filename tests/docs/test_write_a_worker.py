@@ -63,6 +63,9 @@ class Play:
             case _:
                 pass
         self.wire_id = msgspec.convert(fields.pop("cancel_request_id", self.wire_id + 1), int)
+        if "prompt_segments" in fields:
+            (segment,) = msgspec.convert(fields.pop("prompt_segments"), list[dict[str, list[int]]])
+            fields["prompt"] = segment["ids"]
         generate = msgspec.convert(fields, Generate)
         assert fields == {
             name: list(value) if isinstance(value, tuple) else value

@@ -76,6 +76,14 @@ def test_what_a_request_leaves_open_is_not_on_the_wire() -> None:
     assert expected == msgspec.json.decode(sent)
 
 
+def test_a_prompt_of_token_ids_is_one_segment() -> None:
+    """Nothing is added to them, and there is no text beside them."""
+    sent = idle().send_generate(Generate(prompt=(504, 2260)), 3)
+
+    expected = {"prompt_segments": [{"ids": [504, 2260]}], "stop": [], "cancel_request_id": 3}
+    assert expected == msgspec.json.decode(sent)
+
+
 def test_an_error_ends_its_request_and_nothing_else() -> None:
     """After an error the worker takes the next request."""
     connection = generating()
