@@ -407,7 +407,11 @@ class CancelRequested(Event, tag_field="event", tag="cancel.requested", frozen=T
 
 
 class CancelDelivered(Event, tag_field="event", tag="cancel.delivered", frozen=True, kw_only=True):
-    """The first cancel frame was taken by the worker's control pipe."""
+    """The first cancel frame was taken by the worker's control pipe.
+
+    A request that fails as ``slow_consumer``, or in whose output a stop string was found, is ended
+    at its worker in the same way, without ``cancel.requested`` before and ``cancel.settled`` after.
+    """
 
     pool: str
     request: str

@@ -165,12 +165,17 @@ TEST_CASE("A seed is drawn when there is none and one is needed", "[generate]") 
 TEST_CASE("A prompt that cannot be served is refused before the session is touched", "[generate]") {
     Bench bench;
     bench.engine.info.context_length = 3;
+    std::string code;
     SECTION("empty") { bench.request.prompt = whole(" "); }
-    SECTION("as long as the context") { bench.request.prompt = whole("one two three"); }
+    SECTION("as long as the context") {
+        bench.request.prompt = whole("one two three");
+        code = "context_length_exceeded";
+    }
     SECTION("untokenizable") { bench.request.prompt = whole("untokenizable"); }
     bench.cancel();
     const Json terminal = bench.terminal();
     CHECK(terminal["error"].get<std::string>().starts_with("cannot "));
+    CHECK(code == terminal.value("code", ""));
     CHECK(0 == bench.engine.resets);
     CHECK(0 == bench.controller.parked());
 }

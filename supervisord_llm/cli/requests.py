@@ -31,6 +31,7 @@ _STATE_STYLES = {
     RequestState.DISPATCHED: "cyan",
     RequestState.STREAMING: "cyan",
     RequestState.CANCELLING: "yellow",
+    RequestState.STOPPING: "cyan",
     RequestState.HELD: "red",
 }
 _OUTCOME_STYLES = {Outcome.COMPLETED: "green", Outcome.CANCELLED: "yellow", Outcome.FAILED: "red"}
@@ -176,6 +177,7 @@ _REMEDIES = {
     FailureReason.WORKER_QUARANTINED: 'see "llmctl events" for the reason',
     FailureReason.PROTOCOL_ERROR: 'the worker is at fault, see "llmctl events"',
     FailureReason.ENGINE_ERROR: "change the request as the message says",
+    FailureReason.CONTEXT_LENGTH_EXCEEDED: "shorten the prompt",
     FailureReason.STALLED: 'see "llmctl events"; if the model is only slow, raise '
     "health.first_token_stall and health.token_stall of its pool",
     FailureReason.SLOW_CONSUMER: "read the stream faster, or raise queue.mailbox_tokens",

@@ -241,6 +241,7 @@ class Client:
     async def settled(self, request_id: str, *, within: float = SETTLE_TIMEOUT) -> RequestInfo:
         """Wait until it is known what became of a cancelled request's worker.
 
+        Where the request had its end already, that is nothing, and ``resolution`` stays ``None``.
         At most ``within`` seconds; then the answer is what is known by that time, with
         ``resolution`` still ``None``.
         """
@@ -248,7 +249,9 @@ class Client:
         pause = 0.005
         while True:
             info = await self.request(request_id)
-            resolved = info.state is RequestState.FINISHED and info.resolution is not None
+            cancelled = info.cancelled_by is not None or info.cancel_raced
+            known = info.resolution is not None or not cancelled
+            resolved = info.state is RequestState.FINISHED and known
             if resolved or trio.current_time() + pause > deadline:
                 return info
             await trio.sleep(pause)

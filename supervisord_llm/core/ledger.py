@@ -16,6 +16,10 @@ answered first; the request is then ``held`` until the worker speaks or its proc
        ▼                                          │ answered by grace, or the worker is lost
     finished ◄───── the worker's terminal ────────┴──► held ──released──► finished
 
+A stop string that is found in the output outside the worker ends a request as a cancellation would,
+except that it is complete: it is ``stopping`` instead of ``cancelling``, and whatever becomes of
+the worker, its record says so. Whoever wants its end after that has it already.
+
 A request that loses its worker before it has any output goes back into the queue as long as it has
 attempts left; afterwards it fails, because output is never delivered twice or spliced.
 
@@ -50,6 +54,7 @@ from supervisord_llm.core.ledger_events import (
     Released,
     Requeue,
     Seal,
+    StopFound,
     TellCancel,
     TellFirstOutput,
     TellLate,
@@ -64,6 +69,7 @@ from supervisord_llm.core.table import Cell, Move, Table, ignored, illegal
 from supervisord_llm.core.words import (
     AnsweredBy,
     FailureReason,
+    FinishReason,
     Outcome,
     RequestState,
     Resolution,
@@ -90,6 +96,7 @@ __all__ = [
     "Requeue",
     "Seal",
     "State",
+    "StopFound",
     "TellCancel",
     "TellFirstOutput",
     "TellLate",
@@ -113,6 +120,10 @@ def _seals(state: State, record: Record) -> tuple[Effect, ...]:
     if state.charged_at is None or record.suspect:
         return (Seal(record),)
     return Seal(record), Acquit(state.charged_at)
+
+
+def _finished(state: State, record: Record) -> _Move:
+    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
 
 
 def _asked(state: State, event: CancelAsked) -> State:
@@ -165,7 +176,7 @@ def _done(state: State, event: Done) -> _Move:
     record = record_of(
         state, event.now, Outcome.COMPLETED, finish_reason=event.finish_reason, done=event
     )
-    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
+    return _finished(state, record)
 
 
 def _done_unasked(state: State, event: Done) -> _Move:
@@ -180,7 +191,7 @@ def _done_unasked(state: State, event: Done) -> _Move:
         detail="the worker says that the request was cancelled, but nobody asked for that",
         done=event,
     )
-    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
+    return _finished(state, record)
 
 
 def _done_while_cancelling(state: State, event: Done) -> _Move:
@@ -205,10 +216,10 @@ def _error(state: State, event: EngineError) -> _Move:
         state,
         event.now,
         Outcome.FAILED,
-        error=FailureReason.ENGINE_ERROR,
+        error=event.reason,
         detail=event.message,
     )
-    return _sealed(state, RequestState.FINISHED, record), (*_seals(state, record), Over())
+    return _finished(state, record)
 
 
 def _error_while_cancelling(state: State, event: EngineError) -> _Move:
@@ -228,8 +239,43 @@ def _error_while_cancelling(state: State, event: EngineError) -> _Move:
     return over, (*_seals(state, record), settled, Over())
 
 
+def _unheard(state: State, event: GraceMissed, record: Record) -> _Move:
+    held = _sealed(state, RequestState.HELD, record)
+    detached = event.by is AnsweredBy.DETACH
+    return msgspec.structs.replace(held, detached=detached), _seals(state, record)
+
+
 def _grace_missed(state: State, event: GraceMissed) -> _Move:
     record = record_of(state, event.now, Outcome.CANCELLED, answered_by=event.by)
+    return _unheard(state, event, record)
+
+
+def _stop(state: State, _event: StopFound) -> _Move:
+    return msgspec.structs.replace(state, kind=RequestState.STOPPING), (AskWorker(),)
+
+
+def _stopped(
+    state: State, now: float, *, done: Done | None = None, detail: str | None = None
+) -> Record:
+    completed, reason = Outcome.COMPLETED, FinishReason.STOP
+    return record_of(state, now, completed, finish_reason=reason, done=done, detail=detail)
+
+
+def _done_while_stopping(state: State, event: Done) -> _Move:
+    # Whether it heeded the frame or came to its own end first: the output ended at the stop.
+    return _finished(state, _stopped(state, event.now, done=event))
+
+
+def _error_while_stopping(state: State, event: EngineError) -> _Move:
+    return _finished(state, _stopped(state, event.now, detail=event.message))
+
+
+def _missed_while_stopping(state: State, event: GraceMissed) -> _Move:
+    return _unheard(state, event, _stopped(state, event.now))
+
+
+def _lost_while_stopping(state: State, event: WorkerLost) -> _Move:
+    record = _stopped(state, event.now, detail=event.detail)
     return _sealed(state, RequestState.HELD, record), _seals(state, record)
 
 
@@ -331,7 +377,7 @@ def _release_held(state: State, event: Released) -> _Move:
 
 def _end_of_held(state: State, event: Done | EngineError) -> _Move:
     # A detached worker was left to end by itself, so its ending is not late but waited for.
-    if state.record is not None and state.record.answered_by is AnsweredBy.DETACH:
+    if state.detached:
         return _settle_held(state, event.now, Resolution.DETACHED)
     over, effects = _settle_held(state, event.now, Resolution.COOPERATIVE)
     return over, (TellLate(_ending(event)), *effects)
@@ -348,6 +394,7 @@ def _ending(event: Done | EngineError) -> str:
 _RUNNING: dict[type, Cell] = {
     Assigned: illegal,
     CancelAsked: _cancel_running,
+    StopFound: illegal,
     Done: _done_unasked,
     EngineError: _error,
     GraceMissed: illegal,
@@ -367,6 +414,7 @@ TABLE: Table[State, Effect] = Table(
             Assigned: _assign,
             FirstOutput: illegal,
             CancelAsked: _cancel_queued,
+            StopFound: illegal,
             Done: illegal,
             EngineError: illegal,
             GraceMissed: illegal,
@@ -381,11 +429,12 @@ TABLE: Table[State, Effect] = Table(
             FirstOutput: _first_output,
             WorkerLost: _lost_without_output,
         },
-        RequestState.STREAMING: {**_RUNNING, FirstOutput: illegal},
+        RequestState.STREAMING: {**_RUNNING, FirstOutput: illegal, StopFound: _stop},
         RequestState.CANCELLING: {
             Assigned: illegal,
             FirstOutput: _first_output_while_cancelling,
             CancelAsked: ignored,
+            StopFound: ignored,
             Done: _done_while_cancelling,
             EngineError: _error_while_cancelling,
             GraceMissed: _grace_missed,
@@ -395,10 +444,25 @@ TABLE: Table[State, Effect] = Table(
             QueueExpired: ignored,
             PoolLost: ignored,
         },
+        RequestState.STOPPING: {
+            Assigned: illegal,
+            FirstOutput: illegal,
+            CancelAsked: ignored,
+            StopFound: ignored,
+            Done: _done_while_stopping,
+            EngineError: _error_while_stopping,
+            GraceMissed: _missed_while_stopping,
+            WorkerLost: _lost_while_stopping,
+            Released: illegal,
+            Overflowed: ignored,
+            QueueExpired: ignored,
+            PoolLost: ignored,
+        },
         RequestState.HELD: {
             Assigned: illegal,
             FirstOutput: ignored,
             CancelAsked: ignored,
+            StopFound: ignored,
             Done: _end_of_held,
             EngineError: _end_of_held,
             GraceMissed: ignored,
@@ -412,6 +476,7 @@ TABLE: Table[State, Effect] = Table(
             Assigned: illegal,
             FirstOutput: illegal,
             CancelAsked: ignored,
+            StopFound: ignored,
             Done: _late_once_over,
             EngineError: _late_once_over,
             GraceMissed: ignored,

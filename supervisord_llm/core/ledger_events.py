@@ -39,6 +39,15 @@ class CancelAsked(msgspec.Struct, frozen=True):
     by: CancelledBy
 
 
+class StopFound(msgspec.Struct, frozen=True):
+    """Whoever reads the output has found a stop string in it; what comes after that is not wanted.
+
+    The request is complete as it is. Only its worker does not know yet.
+    """
+
+    now: float
+
+
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The worker's well-formed ``done``."""
 
@@ -55,6 +64,8 @@ class EngineError(msgspec.Struct, frozen=True):
 
     now: float
     message: str
+    reason: FailureReason = FailureReason.ENGINE_ERROR
+    """Why the request fails of it."""
 
 
 class GraceMissed(msgspec.Struct, frozen=True):
@@ -182,6 +193,7 @@ EVENTS: tuple[type, ...] = (
     Assigned,
     FirstOutput,
     CancelAsked,
+    StopFound,
     Done,
     EngineError,
     GraceMissed,

@@ -36,6 +36,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     first_at: float | None = None
     cancelled_by: CancelledBy | None = None
     cancel_at: float | None = None
+    detached: bool = False
+    """Whether its worker, which cannot be cancelled, was left to end it unheard."""
     record: Record | None = None
     resolution: Resolution | None = None
 

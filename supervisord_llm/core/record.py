@@ -13,6 +13,9 @@ from supervisord_llm.core.words import (
     Usage,
 )
 
+_OWN_DOING = frozenset({FailureReason.ENGINE_ERROR, FailureReason.CONTEXT_LENGTH_EXCEEDED})
+"""Failures that the same request would meet again."""
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The one terminal record of an accepted request."""
@@ -38,5 +41,4 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def retryable(self) -> bool:
         """Whether the same request may well succeed if it is sent again."""
-        own_doing = self.suspect or self.error is FailureReason.ENGINE_ERROR
-        return self.error is not None and not own_doing
+        return self.error is not None and not (self.suspect or self.error in _OWN_DOING)

@@ -150,6 +150,7 @@ class FailureReason(StrEnum):
     WORKER_QUARANTINED = "worker_quarantined"
     PROTOCOL_ERROR = "protocol_error"
     ENGINE_ERROR = "engine_error"
+    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     STALLED = "stalled"
     SLOW_CONSUMER = "slow_consumer"
     QUEUE_TIMEOUT = "queue_timeout"
@@ -239,6 +240,9 @@ class RequestState(StrEnum):
     """Output comes."""
     CANCELLING = "cancelling"
     """Its worker was asked to stop."""
+    STOPPING = "stopping"
+    """Its output is complete, because a stop string was found in it; its worker was asked to stop.
+    """
     HELD = "held"
     """Its client has been answered, a worker still holds it."""
     FINISHED = "finished"

@@ -26,8 +26,8 @@ class Judge(Protocol):
 
 
 _DETAILS = {
-    QuarantineReason.CANCEL_GRACE_MISSED: "did not end a cancelled request within its grace",
-    QuarantineReason.UNCANCELLABLE: "cannot cancel a request that must end",
+    QuarantineReason.CANCEL_GRACE_MISSED: "did not end a request in time after it was asked to",
+    QuarantineReason.UNCANCELLABLE: "cannot be asked to stop, and had a request that must end",
     QuarantineReason.CONTROL_PIPE_BROKEN: "its control pipe broke in the middle of a cancellation",
 }
 
@@ -116,7 +116,7 @@ class Cancellations:
         terms = self._states[wire_id].terms
         if reason is QuarantineReason.UNCANCELLABLE and terms.on_uncancellable == "detach":
             return (
-                "was left to finish a cancelled request, and did not within "
+                "was left to finish a request for nobody, and did not within "
                 f"cancel.detach_timeout ({terms.detach_timeout:g} s)"
             )
         return _DETAILS[reason]

@@ -33,7 +33,7 @@ from supervisord_llm.events import GAP_BUCKETS
 from supervisord_llm.runtime.clock import Clock
 from supervisord_llm.runtime.mailbox import Batch, Mailbox, Started
 from supervisord_llm.runtime.turn import Turn
-from supervisord_llm.wire.messages import Model
+from supervisord_llm.wire.messages import Model, Prompt
 
 Publish = Callable[[events.Event], object]
 
@@ -44,7 +44,7 @@ Render = Callable[[Model], str]
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to generate; ``None`` takes the pool's default, then the worker's."""
 
-    prompt: str
+    prompt: Prompt
     render: Render | None = None
     """Makes the prompt once a worker is there; until then ``prompt`` is empty."""
     session_id: str | None = None
@@ -226,6 +226,19 @@ class Request:
         """Ask for the request's end; asking twice is the same as asking once."""
         self._turn(lambda: self.post(ledger.CancelAsked(self._clock.now(), by)))
 
+    def stop_found(self) -> None:
+        """End the output where it is: a stop string was found in it, so nothing more is wanted.
+
+        The record says ``completed`` with ``stop``, once the worker has said what it used or has
+        not reacted within its grace. Where the request is sealed or being cancelled already, this
+        changes nothing about its record. Either way no more text comes, and what waits is dropped.
+
+        Raises:
+            InternalError: if there has been no output.
+        """
+        self.mailbox.close()
+        self._turn(lambda: self.post(ledger.StopFound(self._clock.now())))
+
     def assign(self, holder: Holder, generation: Generation, wire_id: WireId) -> None:
         """A slot takes the request."""
         now = self._clock.now()
@@ -249,9 +262,10 @@ class Request:
 
     def output(self, texts: Sequence[str], now: float) -> None:
         """The worker produced tokens; the hot path, once per read."""
-        if self._state.record is not None:
+        state = self._state
+        if state.record is not None or state.kind is RequestState.STOPPING:
             return
-        if self._state.first_at is None:
+        if state.first_at is None:
             self.post(ledger.FirstOutput(now))
         else:
             self._gaps[bisect_left(GAP_BUCKETS, now - self._last_output_at)] += 1
@@ -416,9 +430,16 @@ class RequestStream:
         self.request.mailbox.direct = take
 
     async def next_batch(self) -> Batch | None:
-        """Wait for what comes next; ``None`` after the batch that carried the record."""
+        """Wait for what comes next; ``None`` after the batch that carried the record.
+
+        Giving up the wait loses nothing: what comes then is in the next batch.
+        """
         if self._ended:
             return None
         batch = await self.request.mailbox.next_batch()
         self._ended = batch.record is not None
+    def stop_found(self) -> None:
+        """Take nothing but the record from here on; see `Request.stop_found`."""
+        self.request.stop_found()
+
         return batch

@@ -43,6 +43,10 @@ _SESSION_REFUSED = frozenset({"capacity_exhausted", "unsupported_session"})
 """The codes of a worker that did not take the session of a request."""
 
 
+_REASONS = {"context_length_exceeded": FailureReason.CONTEXT_LENGTH_EXCEEDED}
+"""The codes of a worker that say why the request fails."""
+
+
 class Keeper(Protocol):
     """The slot: hears what the work on its worker amounts to; inside a turn."""
 
@@ -157,6 +161,8 @@ class Workload:
         now = self._clock.now()
         if isinstance(message, Failed):
             request.session_refused = message.code in _SESSION_REFUSED
+            if (reason := _REASONS.get(message.code or "")) is not None:
+                return ledger.EngineError(now, message.error, reason)
             code = "" if message.code is None else f"{message.code}: "
             return ledger.EngineError(now, f"{code}{message.error}")
         return ledger.Done(

@@ -368,6 +368,18 @@ async def test_settled_waits_for_what_became_of_the_worker(daemon: FakeDaemon) -
     assert (Outcome.CANCELLED, Resolution.KILLED) == (info.outcome, info.resolution)
 
 
+async def test_settled_does_not_wait_for_what_will_not_be_known(daemon: FakeDaemon) -> None:
+    """A cancellation that came too late was aimed at no worker."""
+    over = replies.request(
+        outcome=Outcome.COMPLETED, cancelled_by=None, cancel=None, resolution=None, settled_ms=None
+    )
+    daemon.answer(f"GET /api/v1/requests/{replies.ID}", over)
+
+    async with Client(daemon.socket) as client:
+        with trio.fail_after(5):
+            assert over == await client.settled(replies.ID, within=60.0)
+
+
 async def test_settled_does_not_wait_for_ever(daemon: FakeDaemon) -> None:
     """After its bound it returns what is known by then."""
     unresolved = replies.request(resolution=None, settled_ms=None)

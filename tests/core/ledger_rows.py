@@ -22,6 +22,7 @@ from supervisord_llm.core.ledger import (
     Released,
     Seal,
     State,
+    StopFound,
     TellCancel,
     TellFirstOutput,
     TellRetried,
@@ -61,7 +62,9 @@ DONE = Done(
 DONE_CANCELLED = msgspec.structs.replace(DONE, cancelled=True)
 ASSIGN, OUTPUT = Assigned(NOW), FirstOutput(NOW)
 CANCEL, CANCEL_AGAIN = CancelAsked(NOW, CancelledBy.CLIENT), CancelAsked(NOW, CancelledBy.API)
+STOP = StopFound(NOW)
 ENGINE = EngineError(NOW, "decode failed")
+TOO_LONG = EngineError(NOW, "too long", FailureReason.CONTEXT_LENGTH_EXCEEDED)
 MISSED, DETACH = GraceMissed(NOW), GraceMissed(NOW, AnsweredBy.DETACH)
 LOST = WorkerLost(NOW, FailureReason.WORKER_EXITED, "the worker ended: exit:3")
 LOST_ALONE = WorkerLost(NOW, FailureReason.WORKER_EXITED, "the worker ended: exit:3", alone=True)
@@ -83,10 +86,16 @@ def finishes(
 
 
 def held(
-    record: Record, *, first: tuple[object, ...] = (), acquitted: tuple[Acquit, ...] = ()
+    record: Record,
+    *,
+    first: tuple[object, ...] = (),
+    acquitted: tuple[Acquit, ...] = (),
+    detached: bool = False,
 ) -> Expected:
     """Sealed, while a worker holds it."""
-    return goes(RequestState.HELD, *first, Seal(record), *acquitted, record=record)
+    return goes(
+        RequestState.HELD, *first, Seal(record), *acquitted, record=record, detached=detached
+    )
 
 
 def running_answers(
@@ -143,6 +152,15 @@ def running_answers(
             ),
             acquitted=acquitted,
         ),
+        TOO_LONG: finishes(
+            Record(
+                outcome=Outcome.FAILED,
+                error=FailureReason.CONTEXT_LENGTH_EXCEEDED,
+                detail="too long",
+                **times,
+            ),
+            acquitted=acquitted,
+        ),
         **({} if attempts_left else {LOST: held(lost, acquitted=acquitted)}),
         OVERFLOW: held(slow, first=(AskWorker(),), acquitted=acquitted),
         **ignores(EXPIRED, POOL_LOST),
@@ -153,7 +171,31 @@ def running_answers(
 def streaming_answers(*acquitted: Acquit) -> dict[object, Expected]:
     """What a request with output answers: it never goes back, whatever attempts it has left."""
     answers = running_answers(SPEAKING_RECORD, *acquitted)
-    return {**answers, LOST_ALONE: answers[LOST], **cannot(OUTPUT)}
+    return {
+        **answers,
+        LOST_ALONE: answers[LOST],
+        STOP: goes(RequestState.STOPPING, AskWorker()),
+        **cannot(OUTPUT),
+    }
+
+
+def stopping_answers(*acquitted: Acquit) -> dict[object, Expected]:
+    """What a request answers in whose output a stop string was found: it is complete, always."""
+    stopped = STOPPED_RECORD
+    counted = msgspec.structs.replace(stopped, **COUNTED)
+    refused = msgspec.structs.replace(stopped, detail="decode failed")
+    lost = msgspec.structs.replace(stopped, detail="the worker ended: exit:3")
+    return {
+        DONE: finishes(counted, acquitted=acquitted),
+        DONE_CANCELLED: finishes(counted, acquitted=acquitted),
+        ENGINE: finishes(refused, acquitted=acquitted),
+        MISSED: held(stopped, acquitted=acquitted),
+        DETACH: held(stopped, acquitted=acquitted, detached=True),
+        LOST: held(lost, acquitted=acquitted),
+        LOST_ALONE: held(lost, acquitted=acquitted),
+        **ignores(CANCEL, CANCEL_AGAIN, STOP, OVERFLOW, EXPIRED, POOL_LOST),
+        **cannot(ASSIGN, OUTPUT, RELEASED),
+    }
 
 
 def cancelled(
@@ -213,11 +255,11 @@ def cancelling_answers(times: dict[str, Any], *acquitted: Acquit) -> dict[object
             *acquitted,
         ),
         MISSED: held(missed, acquitted=acquitted),
-        DETACH: held(left, acquitted=acquitted),
+        DETACH: held(left, acquitted=acquitted, detached=True),
         LOST: held(lost, acquitted=acquitted),
         LOST_ALONE: held(lost, acquitted=acquitted),
         OVERFLOW: held(missed, acquitted=acquitted),
-        **ignores(CANCEL_AGAIN, EXPIRED, POOL_LOST),
+        **ignores(CANCEL_AGAIN, STOP, EXPIRED, POOL_LOST),
         **cannot(ASSIGN, RELEASED),
     }
 
@@ -260,7 +302,7 @@ def waiting_answers(
         ),
         EXPIRED: finishes(expired, first=(Withdraw(),), acquitted=acquitted),
         POOL_LOST: finishes(lost, first=(Withdraw(),), acquitted=acquitted),
-        **cannot(OUTPUT, DONE, DONE_CANCELLED, ENGINE, MISSED, LOST, RELEASED, OVERFLOW),
+        **cannot(OUTPUT, STOP, DONE, DONE_CANCELLED, ENGINE, MISSED, LOST, RELEASED, OVERFLOW),
     }
 
 
@@ -276,6 +318,9 @@ FAILED_RECORD = Record(
 )
 GRACE_RECORD = cancelled(AnsweredBy.GRACE, SPEAKING_RECORD)
 DETACH_RECORD = cancelled(AnsweredBy.DETACH, SPEAKING_RECORD, elapsed_ms=0.0)
+STOPPED_RECORD = Record(
+    outcome=Outcome.COMPLETED, finish_reason=FinishReason.STOP, **SPEAKING_RECORD
+)
 SUSPECT_RECORD = Record(
     outcome=Outcome.FAILED,
     error=FailureReason.WORKER_EXITED,
@@ -294,7 +339,7 @@ RETRIED = TellRetried(FailureReason.WORKER_EXITED)
 NO_SECOND = "its worker was lost, and no worker became free in time; try again later"
 LATER_LOSSES = ignores(LOST, LOST_ALONE)
 HEARD_AND_IGNORED_ONCE_SEALED = {
-    **ignores(CANCEL, MISSED, DETACH, OVERFLOW, EXPIRED, POOL_LOST),
+    **ignores(CANCEL, STOP, MISSED, DETACH, OVERFLOW, EXPIRED, POOL_LOST),
     **LATER_LOSSES,
 }
 SETTLES_DETACHED = goes(

@@ -32,6 +32,7 @@ from supervisord_llm.core.words import (
     FinishReason,
     QuarantineReason,
     RequestId,
+    RequestState,
     SlotName,
     SlotState,
     Usage,
@@ -85,6 +86,8 @@ class Request:
         """Endings that were told as late by workers that had lost it."""
         self.seals: list[tuple[float, Record]] = []
         self.overs = 0
+        self.stopped_at: float | None = None
+        """When a stop string was found in its output."""
         self.held_by: Worker | None = None
 
     @property
@@ -218,6 +221,13 @@ class Pool:
         request = self.requests.get(f"req_{index}")
         if request is not None:
             self._post(request, ledger.CancelAsked(self.now, by))
+
+    def find_stop(self, index: int) -> None:
+        """Find a stop string in the output of the request with this number, if it has any yet."""
+        request = self.requests.get(f"req_{index}")
+        if request is not None and request.state.kind is RequestState.STREAMING:
+            request.stopped_at = self.now
+            self._post(request, ledger.StopFound(self.now))
 
     def condemn(self, index: int) -> None:
         """Find the worker of one slot unfit, if it has one."""

@@ -41,6 +41,8 @@ class Request(RuleBasedStateMachine):
         self.told: list[ledger.Effect] = []
         self.spoke_in: set[int] = set()
         """The attempts whose output the client was given."""
+        self.stopped = False
+        """Whether a stop was found in its output before anything else ended it."""
         self.lone_ends = 0
         """Workers that ended by themselves with nothing but this request, before its output."""
 
@@ -96,16 +98,23 @@ class Request(RuleBasedStateMachine):
         """Somebody wants its end, perhaps again."""
         self.happens(ledger.CancelAsked(self.now, by))
 
+    @rule()
+    def stop_is_found(self) -> None:
+        """Its reader has all that it wants."""
+        before = self.state.kind
+        self.happens(ledger.StopFound(self.now))
+        self.stopped = self.stopped or before is RequestState.STREAMING
+
     @rule(cancelled=st.booleans(), reason=st.sampled_from(FinishReason))
     def is_done(self, *, cancelled: bool, reason: FinishReason) -> None:
         """Its worker ends it."""
         done = ledger.Done(now=self.now, cancelled=cancelled, finish_reason=reason, usage=Usage())
         self.happens(done)
 
-    @rule()
-    def fails_in_the_engine(self) -> None:
+    @rule(reason=st.sampled_from(FailureReason))
+    def fails_in_the_engine(self, reason: FailureReason) -> None:
         """Its worker says that it cannot be served."""
-        self.happens(ledger.EngineError(self.now, "decode failed"))
+        self.happens(ledger.EngineError(self.now, "decode failed", reason))
 
     @rule(by=st.sampled_from([AnsweredBy.GRACE, AnsweredBy.DETACH]))
     def misses_its_grace(self, by: AnsweredBy) -> None:
@@ -216,6 +225,15 @@ class Request(RuleBasedStateMachine):
         else:
             assert [self.state.charged_at] * charges == acquittals
             assert charges <= 1
+
+    @invariant()
+    def is_complete_once_its_stop_was_found(self) -> None:
+        """Whatever its worker or anybody else does after that; and no cancellation is told of."""
+        if self.stopped and self.state.record is not None:
+            record = self.state.record
+            assert (Outcome.COMPLETED, FinishReason.STOP) == (record.outcome, record.finish_reason)
+            assert not record.cancel_raced
+            assert self.state.resolution is None
 
     @invariant()
     def has_a_record_without_contradictions(self) -> None:

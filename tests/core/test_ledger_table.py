@@ -68,11 +68,14 @@ from tests.core.ledger_rows import (
     SILENT_RECORD,
     SPEAKING_RECORD,
     SPOKE,
+    STOP,
+    STOPPED_RECORD,
     SUSPECT_RECORD,
     cancelling_answers,
     held,
     running_answers,
     state,
+    stopping_answers,
     streaming_answers,
     waiting_answers,
 )
@@ -104,6 +107,7 @@ SAMPLES = [
         {
             **running_answers(SILENT_RECORD),
             **FIRST_OUTPUT,
+            **cannot(STOP),
             LOST_ALONE: held(
                 msgspec.structs.replace(FAILED_RECORD, detail=LOST.detail, **SILENT_RECORD)
             ),
@@ -185,6 +189,19 @@ SAMPLES = [
         state(RequestState.CANCELLING, **SPOKE, **ASKED),
         {**cancelling_answers(SPEAKING_RECORD), **ignores(OUTPUT)},
     ),
+    *(
+        Sample(
+            f"stopping, with {attempts_left} attempts left",
+            state(RequestState.STOPPING, attempts_left=attempts_left, **SPOKE),
+            stopping_answers(),
+        )
+        for attempts_left in (0, 1)
+    ),
+    Sample(
+        "stopping, the end of its first worker charged to it",
+        state(RequestState.STOPPING, attempts_left=1, **SPOKE, **CHARGED),
+        stopping_answers(ACQUITTED),
+    ),
     Sample(
         "held after a cancellation",
         state(RequestState.HELD, **SPOKE, **ASKED, record=GRACE_RECORD),
@@ -223,7 +240,7 @@ SAMPLES = [
     ),
     Sample(
         "held by a worker that was left alone",
-        state(RequestState.HELD, **SPOKE, **ASKED, record=DETACH_RECORD),
+        state(RequestState.HELD, **SPOKE, **ASKED, record=DETACH_RECORD, detached=True),
         {
             **dict.fromkeys((DONE, DONE_CANCELLED, ENGINE), SETTLES_DETACHED),
             RELEASED: goes(
@@ -235,6 +252,15 @@ SAMPLES = [
             **HEARD_AND_IGNORED_ONCE_SEALED,
             **ignores(OUTPUT),
             **cannot(ASSIGN),
+        },
+    ),
+    Sample(
+        "held after a stop by a worker that was left alone",
+        state(RequestState.HELD, **SPOKE, record=STOPPED_RECORD, detached=True),
+        {
+            **dict.fromkeys((DONE, DONE_CANCELLED, ENGINE), goes(RequestState.FINISHED, Over())),
+            RELEASED: goes(RequestState.FINISHED, Over()),
+            **HEARD_AND_IGNORED_ONCE_SEALED,
         },
     ),
     Sample(
@@ -284,6 +310,9 @@ SAMPLES = [
 ]
 
 
+OWN_DOING = (FailureReason.ENGINE_ERROR, FailureReason.CONTEXT_LENGTH_EXCEEDED)
+
+
 def test_every_cell_of_the_ledger_answers_as_its_row_says() -> None:
     """Next state and effects are those of the rows, in the order of the rows."""
     assert [] == differences(ledger.TABLE, SAMPLES)
@@ -298,8 +327,8 @@ def test_every_cell_of_the_ledger_has_a_row() -> None:
     ("error", "retryable"),
     [
         (None, False),
-        (FailureReason.ENGINE_ERROR, False),
-        *((each, True) for each in FailureReason if each is not FailureReason.ENGINE_ERROR),
+        *((each, False) for each in OWN_DOING),
+        *((each, True) for each in FailureReason if each not in OWN_DOING),
     ],
 )
 def test_only_what_was_not_the_request_s_own_doing_is_worth_a_retry(

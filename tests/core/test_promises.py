@@ -20,6 +20,7 @@ from supervisord_llm.core.words import (
     AnsweredBy,
     CancelledBy,
     FailureReason,
+    FinishReason,
     Outcome,
     RequestState,
     Resolution,
@@ -88,7 +89,7 @@ histories = st.lists(
     st.tuples(
         st.floats(0.0, 60.0),
         st.sampled_from(
-            ["submit", "submit", "submit", "cancel", "cancel", "condemn", "reload", "start"]
+            ["submit", "submit", "submit", "cancel", "cancel", "stop", "condemn", "reload", "start"]
         ),
         st.integers(0, 12),
     ),
@@ -104,6 +105,8 @@ def play(pool: Pool, history: list[tuple[float, str, int]], *, stop_at: float = 
                 pool.at(at, pool.submit)
             case "cancel":
                 pool.at(at, partial(pool.cancel, index, CancelledBy.CLIENT))
+            case "stop":
+                pool.at(at, partial(pool.find_stop, index))
             case "condemn":
                 pool.at(at, partial(pool.condemn, index))
             case "start":
@@ -127,6 +130,15 @@ def play(pool: Pool, history: list[tuple[float, str, int]], *, stop_at: float = 
     first=[Script(heeds_cancel=None, heeds_term=None, heeds_close=None)],
     second=[Script()],
     history=[(2.0, "submit", 0), (2.0, "submit", 0), (2.1, "cancel", 0)],
+    interruptible_prefill=True,
+    cancellable=True,
+    on_uncancellable="terminate",
+    max_attempts=1,
+)
+@example(
+    first=[Script(heeds_cancel=None, heeds_term=None, decode=60.0)],
+    second=[Script()],
+    history=[(2.0, "submit", 0), (4.0, "stop", 0), (5.0, "cancel", 0)],
     interruptible_prefill=True,
     cancellable=True,
     on_uncancellable="terminate",
@@ -163,6 +175,7 @@ def test_the_promises_hold_in_every_history(
     for request in pool.requests.values():
         check_answer(request)
         check_bound(request)
+        check_stop(request)
         check_neighbours(request)
         check_attempts(request, max_attempts)
         check_charges(request)
@@ -189,6 +202,15 @@ def check_bound(request: Request) -> None:
     assert (record.outcome is Outcome.CANCELLED) <= (cancel_at is not None)
 
 
+def check_stop(request: Request) -> None:
+    """Where a stop was found the request is complete, within the same grace, and not cancelled."""
+    ((sealed_at, record),) = request.seals
+    if request.stopped_at is not None:
+        assert sealed_at <= request.stopped_at + COOPERATIVE + EPSILON
+        assert (Outcome.COMPLETED, FinishReason.STOP) == (record.outcome, record.finish_reason)
+        assert request.state.cancel_at is None
+
+
 def check_neighbours(request: Request) -> None:
     """A request fails by a worker only if it was on that worker and it was unfit."""
     (sealed_at, record), worker = request.seals[0], request.was_on
@@ -198,7 +220,8 @@ def check_neighbours(request: Request) -> None:
         assert worker.condemned_at == pytest.approx(sealed_at)
     elif record.outcome is Outcome.FAILED:
         assert request.state.requeued_at is not None
-    if worker.condemned_at is None and record.outcome is Outcome.COMPLETED:
+    by_itself = record.outcome is Outcome.COMPLETED and request.stopped_at is None
+    if worker.condemned_at is None and by_itself:
         assigned_at, _ = request.tries[-1]
         expected = worker.script.prefill + worker.script.decode
         assert expected == pytest.approx(sealed_at - assigned_at, abs=EPSILON)

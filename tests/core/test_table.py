@@ -78,7 +78,7 @@ def test_a_table_with_a_cell_too_many_cannot_be_built() -> None:
 @pytest.mark.parametrize(
     ("table", "cells"),
     [
-        (ledger.TABLE, 66),
+        (ledger.TABLE, 84),
         (cancellation.TABLE, 24),
         (escalation.TABLE, 35),
         (slot.TABLE, 117),

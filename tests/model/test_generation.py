@@ -127,6 +127,7 @@ def test_a_prompt_over_the_context_is_refused() -> None:
         text, done = worker.generate(QUESTION, max_new_tokens=8)
 
     assert "256" in refused["error"]
+    assert refused["code"] == "context_length_exceeded"
     assert text != ""
     assert done["completion_tokens"] == 8
 

@@ -87,7 +87,9 @@ def test_the_pool_says_what_its_model_is(model: Running) -> None:
 def test_a_prompt_over_the_context_fails_alone(model: Running) -> None:
     """The worker refuses it in words, and serves the next request."""
     text, record = generate(model, {"pool": "sim", "prompt": LONG * 4}, 8)
-    assert (text, record["outcome"], record["error"]["code"]) == ("", "failed", "engine_error")
-    assert "context" in record["error"]["message"]
+    assert (text, record["outcome"]) == ("", "failed")
+    assert record["error"]["code"] == "context_length_exceeded"
+    assert "into a context of" in record["error"]["message"]
+    assert not record["error"]["retryable"]
     _, record = generate(model, QUESTION, 2)
     assert record["outcome"] == "completed"

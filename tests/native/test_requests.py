@@ -58,6 +58,7 @@ def test_a_prompt_that_fills_the_context_is_refused_and_the_worker_serves_on() -
     with ready("--context_length", "4") as worker:
         _, refused = worker.generate("a b c d")
         assert "context of 4" in refused["error"]
+        assert refused["code"] == "context_length_exceeded"
         assert worker.generate("a b c")[0] == "t0 "
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -216,17 +217,18 @@ class Generation {
     std::string failure_;
 };
 
-/// Why this prompt cannot be served; empty if it can.
-std::string complaint(const std::vector<Token> &tokens, const Engine &engine) {
+/// Why this prompt cannot be served; nothing if it can.
+std::optional<Refusal> complaint(const std::vector<Token> &tokens, const Engine &engine) {
     const std::uint64_t context = engine.model().context_length;
     if (tokens.empty()) {
-        return "cannot generate from an empty prompt; give some text";
+        return Refusal{"cannot generate from an empty prompt; give some text"};
     }
     if (context > 0 && tokens.size() >= context) {
-        return "cannot fit a prompt of " + std::to_string(tokens.size()) +
-               " tokens into a context of " + std::to_string(context) + "; shorten it";
+        return Refusal{"cannot fit a prompt of " + std::to_string(tokens.size()) +
+                           " tokens into a context of " + std::to_string(context) + "; shorten it",
+                       "context_length_exceeded"};
     }
-    return {};
+    return std::nullopt;
 }
 
 bool refuse(const GenerateRequest &request, Workbench &bench, const Refusal &refusal) {
@@ -247,8 +249,8 @@ bool generate(const GenerateRequest &request, Workbench &bench) {
         return refuse(request, bench, {std::move(failed->message)});
     }
     const auto &tokens = std::get<std::vector<Token>>(tokenized);
-    if (std::string problem = complaint(tokens, bench.engine); !problem.empty()) {
-        return refuse(request, bench, {std::move(problem)});
+    if (const std::optional<Refusal> refusal = complaint(tokens, bench.engine)) {
+        return refuse(request, bench, *refusal);
     }
     // A session that is made now may take as long as a prompt; who watches shall see it move.
     bench.progress.enter(Phase::prefill, tokens.size());
