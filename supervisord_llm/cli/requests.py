@@ -177,6 +177,7 @@ _REMEDIES = {
     FailureReason.WORKER_QUARANTINED: 'see "llmctl events" for the reason',
     FailureReason.PROTOCOL_ERROR: 'the worker is at fault, see "llmctl events"',
     FailureReason.ENGINE_ERROR: "change the request as the message says",
+    FailureReason.INVALID_REQUEST: "change the request as the message says",
     FailureReason.CONTEXT_LENGTH_EXCEEDED: "shorten the prompt",
     FailureReason.STALLED: 'see "llmctl events"; if the model is only slow, raise '
     "health.first_token_stall and health.token_stall of its pool",

@@ -360,7 +360,7 @@ def _expire(state: State, event: QueueExpired) -> _Move:
 
 
 def _pool_lost(state: State, event: PoolLost) -> _Move:
-    return _fail_queued(state, event.now, FailureReason.POOL_UNAVAILABLE, event.detail)
+    return _fail_queued(state, event.now, event.reason, event.detail)
 
 
 def _settle_held(state: State, now: float, resolution: Resolution) -> _Move:

@@ -112,6 +112,8 @@ class PoolLost(msgspec.Struct, frozen=True):
 
     now: float
     detail: str
+    reason: FailureReason = FailureReason.POOL_UNAVAILABLE
+    """Why the request fails of it."""
 
 
 class Seal(msgspec.Struct, frozen=True):

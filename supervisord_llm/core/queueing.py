@@ -78,6 +78,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The slot that holds its session's context."""
     session_busy: bool = False
     """Whether something of its session is on a worker: a request, or an operation like a reset."""
+    prepared: bool = True
+    """Whether its prompt is there; one without goes nowhere, and keeps its place."""
     avoid: SlotName | None = None
     """The slot whose worker died of its last attempt: another one is taken if one is free."""
 
@@ -132,7 +134,7 @@ def assign(
     followers = _followers(waiting)
 
     def can_go(entry: Waiting) -> bool:
-        if entry.session_busy or entry.request in followers:
+        if entry.session_busy or not entry.prepared or entry.request in followers:
             return False
         return room.slot_for(entry) is not None
 

@@ -13,7 +13,11 @@ from supervisord_llm.core.words import (
     Usage,
 )
 
-_OWN_DOING = frozenset({FailureReason.ENGINE_ERROR, FailureReason.CONTEXT_LENGTH_EXCEEDED})
+_OWN_DOING = frozenset({
+    FailureReason.ENGINE_ERROR,
+    FailureReason.INVALID_REQUEST,
+    FailureReason.CONTEXT_LENGTH_EXCEEDED,
+})  # fmt: skip
 """Failures that the same request would meet again."""
 
 

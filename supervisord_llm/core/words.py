@@ -150,6 +150,8 @@ class FailureReason(StrEnum):
     WORKER_QUARANTINED = "worker_quarantined"
     PROTOCOL_ERROR = "protocol_error"
     ENGINE_ERROR = "engine_error"
+    INVALID_REQUEST = "invalid_request"
+    """What is wrong with it was seen only when its model was there."""
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     STALLED = "stalled"
     SLOW_CONSUMER = "slow_consumer"

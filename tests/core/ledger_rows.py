@@ -71,6 +71,7 @@ LOST_ALONE = WorkerLost(NOW, FailureReason.WORKER_EXITED, "the worker ended: exi
 RELEASED = Released(NOW, Resolution.KILLED)
 OVERFLOW, EXPIRED = Overflowed(NOW), QueueExpired(NOW)
 POOL_LOST = PoolLost(NOW, "smollm.0 parked")
+UNFIT = PoolLost(NOW, "cannot be a prompt", FailureReason.INVALID_REQUEST)
 
 COUNTED: dict[str, Any] = {"usage": USAGE, "prefill_ms": 40.0, "decode_ms": 800.0}
 QUEUED_RECORD: dict[str, Any] = {"queued_ms": 2000.0, "ttft_ms": None, "total_ms": 2000.0}
@@ -302,6 +303,13 @@ def waiting_answers(
         ),
         EXPIRED: finishes(expired, first=(Withdraw(),), acquitted=acquitted),
         POOL_LOST: finishes(lost, first=(Withdraw(),), acquitted=acquitted),
+        UNFIT: finishes(
+            msgspec.structs.replace(
+                lost, error=FailureReason.INVALID_REQUEST, detail="cannot be a prompt"
+            ),
+            first=(Withdraw(),),
+            acquitted=acquitted,
+        ),
         **cannot(OUTPUT, STOP, DONE, DONE_CANCELLED, ENGINE, MISSED, LOST, RELEASED, OVERFLOW),
     }
 

@@ -310,7 +310,11 @@ SAMPLES = [
 ]
 
 
-OWN_DOING = (FailureReason.ENGINE_ERROR, FailureReason.CONTEXT_LENGTH_EXCEEDED)
+OWN_DOING = (
+    FailureReason.ENGINE_ERROR,
+    FailureReason.INVALID_REQUEST,
+    FailureReason.CONTEXT_LENGTH_EXCEEDED,
+)
 
 
 def test_every_cell_of_the_ledger_answers_as_its_row_says() -> None:

@@ -173,6 +173,18 @@ def test_a_session_that_is_busy_is_not_served() -> None:
     assert [("b", "p.0")] == assign(waiting, [slot("p.0")])
 
 
+def test_a_request_without_its_prompt_keeps_its_place() -> None:
+    """Others do not wait for it, but those of its session do; once it can, it goes first."""
+    waiting = [
+        entry("a", session="s", prepared=False),
+        entry("b", 1.0, session="s"),
+        entry("c", 2.0),
+    ]
+    assert [("c", "p.0")] == assign(waiting, [slot("p.0", capacity=3)])
+    waiting[0] = entry("a", session="s")
+    assert [("a", "p.0")] == assign(waiting, [slot("p.0")])
+
+
 def test_another_slot_is_tried_after_a_death() -> None:
     """If one is free; if not, the same slot has to do, which has a fresh worker by then."""
     waiting = [entry("a", avoid="p.0"), entry("b", 1.0)]
@@ -231,6 +243,7 @@ queues = st.lists(
         session=st.none() | st.sampled_from("st"),
         session_slot=st.none() | slot_names,
         session_busy=st.booleans(),
+        prepared=st.booleans(),
         avoid=st.none() | slot_names,
     ),
     max_size=10,
@@ -266,6 +279,7 @@ def test_no_room_is_wasted_and_none_is_invented(
         each = by_id.pop(request)
         room[name] -= 1
         assert room[name] >= 0
+        assert each.prepared
         assert not each.session_busy
         assert each.session_slot not in fit or each.session_slot == name
         assert each.session is None or each.session not in sessions
@@ -274,7 +288,7 @@ def test_no_room_is_wasted_and_none_is_invented(
     for each in by_id.values():
         ahead = (other for other in waiting if each.session and other.session == each.session)
         first = min(ahead, key=lambda one: (one.enqueued_at, one.request), default=each)
-        if each.session_busy or first is not each:
+        if each.session_busy or not each.prepared or first is not each:
             continue
         may = {each.session_slot} if each.session_slot in fit else free
         assert not may & free
@@ -285,7 +299,12 @@ def test_the_outlook_is_what_would_be_done(waiting: list[Waiting], turns: dict[s
     """With room for all and no session in between."""
     plain = [
         msgspec.structs.replace(
-            each, session=None, session_slot=None, session_busy=False, avoid=None
+            each,
+            session=None,
+            session_slot=None,
+            session_busy=False,
+            prepared=True,
+            avoid=None,
         )
         for each in waiting
     ]
