@@ -429,6 +429,10 @@ class RequestStream:
         """Let ``take`` have the tokens that come while `next_batch` waits; see `Mailbox.direct`."""
         self.request.mailbox.direct = take
 
+    def stop_found(self) -> None:
+        """Take nothing but the record from here on; see `Request.stop_found`."""
+        self.request.stop_found()
+
     async def next_batch(self) -> Batch | None:
         """Wait for what comes next; ``None`` after the batch that carried the record.
 
@@ -438,8 +442,4 @@ class RequestStream:
             return None
         batch = await self.request.mailbox.next_batch()
         self._ended = batch.record is not None
-    def stop_found(self) -> None:
-        """Take nothing but the record from here on; see `Request.stop_found`."""
-        self.request.stop_found()
-
         return batch
