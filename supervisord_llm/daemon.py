@@ -31,6 +31,7 @@ from supervisord_llm.host.cgroups import Delegation, Unavailable
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.host.oom import KernelLog, OomWatch
 from supervisord_llm.host.parking import ParkingRecords
+from supervisord_llm.host.systemd import stderr_is_journal
 from supervisord_llm.paths import runtime_dir
 from supervisord_llm.runtime.gpu import GpuMemory
 from supervisord_llm.runtime.lag import LagMeter
@@ -40,7 +41,7 @@ from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.signals import serve_signals
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.telemetry.log import EventLog
-from supervisord_llm.telemetry.render import stderr_renderer
+from supervisord_llm.telemetry.output import open_output
 from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
 
@@ -75,7 +76,7 @@ class Daemon:
         self.log = EventLog(
             boot=self.boot,
             ring=self.ring,
-            renderer=stderr_renderer(style=self.config.log.format, level=self.config.log.level),
+            renderer=open_output(self.config.log, journal=stderr_is_journal(os.environ)),
             consumers=[self.totals],
         )
         self._loaded = loaded

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from supervisord_llm.config.checks_log import log_findings
 from supervisord_llm.config.placeholders import SLOT_FACTS, fill, folders
 from supervisord_llm.config.problems import Problems, join
 from supervisord_llm.config.schema import Config, ListenConfig, PoolConfig
@@ -56,6 +57,7 @@ def _findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     if not os.path.isabs(config.daemon.state_dir):  # noqa: PTH117 - "" is no path
         shown = show(config.daemon.state_dir)
         yield "daemon.state_dir", (), f"cannot use {shown}: relative; write an absolute path"
+    yield from log_findings(config.log)
     seen: dict[str, int] = {}
     for index, listen in enumerate(config.listen):
         path = f"listen[{index}]"

@@ -25,6 +25,9 @@ MemoryLimit = Annotated[int, msgspec.Meta(ge=2**20, le=SIZE_MAX, extra={"unit": 
 BufferSize = Annotated[int, msgspec.Meta(ge=1024, le=2**30, extra={"unit": "size"})]
 """Bytes of something held in memory as a whole: 1 KiB to 1 GiB."""
 
+LogSize = Annotated[int, msgspec.Meta(ge=4096, le=SIZE_MAX, extra={"unit": "size"})]
+"""Bytes of a file that grows: 4 KiB or more."""
+
 Cpus = Annotated[
     tuple[Annotated[int, msgspec.Meta(ge=0, le=CPU_MAX)], ...],
     msgspec.Meta(min_length=1, extra={"unit": "cpus"}),

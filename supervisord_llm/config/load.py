@@ -113,8 +113,9 @@ def _fill_in(config: Config, environ: Mapping[str, str], problems: Problems) -> 
             return text
 
     daemon = replace(config.daemon, state_dir=filled("daemon.state_dir", config.daemon.state_dir))
+    log = replace(config.log, file=filled("log.file", config.log.file))
     listen = tuple(
         replace(each, address=filled(f"listen[{index}].address", each.address))
         for index, each in enumerate(config.listen)
     )
-    return replace(config, daemon=daemon, listen=listen)
+    return replace(config, daemon=daemon, log=log, listen=listen)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from supervisord_llm.config.kinds import BufferSize, Duration, Interval, Table
+from supervisord_llm.config.kinds import BufferSize, Duration, Interval, LogSize, Table
 from supervisord_llm.config.schema_pool import (
     CancelConfig,
     HealthConfig,
@@ -53,12 +53,21 @@ class DaemonConfig(Table, frozen=True, kw_only=True):
 
 
 class LogConfig(Table, frozen=True, kw_only=True):
-    """``[log]``: the event log on stderr, and the ring that ``llmctl events`` reads."""
+    """``[log]``: the event log, and the ring that ``llmctl events`` reads."""
 
-    format: Literal["auto", "json", "console"] = "auto"
-    """``auto`` means columns on a terminal and JSON elsewhere."""
+    format: Literal["auto", "json", "console", "journald"] = "auto"
+    """What is written to stderr: JSON, or columns for people, or instead of it the journal with
+    priorities and fields. ``auto`` means the journal where stderr leads there, columns on a
+    terminal, and JSON elsewhere.
+    """
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least level that is written to stderr; the ring takes all."""
+    """The least level that is written; the ring takes all."""
+    file: str = ""
+    """A file for the log, JSON, one event per line, instead of stderr; empty for none."""
+    rotate_size: LogSize = 64 * 2**20
+    """Before the file gets longer than this, it is put aside as ``FILE.1``, and so on."""
+    rotate_keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+    """How many files are kept besides the current one."""
     ring_events: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 10_000
     """Events that the ring holds."""
 

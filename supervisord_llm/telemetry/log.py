@@ -11,10 +11,10 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from supervisord_llm.events import DaemonError, DaemonWarning, Event
-from supervisord_llm.telemetry.record import make_record
-from supervisord_llm.telemetry.render import Renderer
+from supervisord_llm.telemetry.record import Record, make_record
 from supervisord_llm.telemetry.ring import Ring
 
 Consumer = Callable[[int, Event], None]
@@ -22,6 +22,28 @@ Consumer = Callable[[int, Event], None]
 
 _LOSS_NOTICE_SECONDS = 5.0
 """Loss is told at most this often: with a reader that is always too slow, it would never end."""
+
+
+class Output(Protocol):
+    """What writes records somewhere, or drops and counts them; it never raises."""
+
+    target: str
+    """Where to, as the object of a sentence."""
+    remedy: str
+    """What helps when it does not take them."""
+
+    def __call__(self, record: Record) -> None:
+        """Write a record that is grave enough, or drop it."""
+
+    @property
+    def recovered(self) -> bool:
+        """Whether records were dropped since `take_lost`, but the last one was taken."""
+
+    def take_lost(self) -> int:
+        """The number of records that were dropped, which is forgotten by this."""
+
+    def close(self) -> None:
+        """Finish what was begun, within a bound."""
 
 
 class EventLog:
@@ -32,7 +54,7 @@ class EventLog:
         *,
         boot: str,
         ring: Ring,
-        renderer: Renderer | None = None,
+        renderer: Output | None = None,
         consumers: Iterable[Consumer] = (),
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -79,7 +101,7 @@ class EventLog:
         return record.seq
 
     def close(self) -> None:
-        """Finish the last line on stderr, within a bound."""
+        """Finish the last line, within a bound."""
         if self._renderer is not None:
             self._renderer.close()
 
@@ -93,9 +115,9 @@ class EventLog:
         self.publish(
             DaemonWarning(
                 topic="log",
-                message=f"cannot write all events to stderr: {count} lines were dropped",
-                remedy="make whatever reads stderr faster, or raise log.level; "
-                "the control API still has the last events",
+                message=f"cannot write all events to {self._renderer.target}: {count} lines were "
+                "dropped",
+                remedy=self._renderer.remedy,
             )
         )
 

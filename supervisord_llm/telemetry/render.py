@@ -35,6 +35,12 @@ _IDS = ("pool", "worker", "generation", "request")
 class Renderer:
     """Writes records of a level and above as lines."""
 
+    target = "stderr"
+    remedy = (
+        "make whatever reads stderr faster, or raise log.level; the control API still has the last "
+        "events"
+    )
+
     def __init__(
         self, sink: LineSink, *, style: Literal["json", "console"], level: Level, colours: bool
     ) -> None:
@@ -122,9 +128,9 @@ def _spread(_logger: WrappedLogger, _method: str, event_dict: EventDict) -> Even
         spread["line"] = rest.pop("line")
     # Both are what the console renderer puts below the line.
     if lines := rest.pop("last_lines", None):
-        spread["stack"] = "\n".join(f"    {_printable(line)}" for line in lines)
+        spread["stack"] = "\n".join(f"    {printable(line)}" for line in lines)
     if traceback := rest.pop("traceback", None):
-        spread["exception"] = "\n".join(_printable(line) for line in traceback.splitlines())
+        spread["exception"] = "\n".join(printable(line) for line in traceback.splitlines())
     spread.update((key, value) for key, value in rest.items() if value is not None)
     return spread
 
@@ -134,7 +140,7 @@ def _ids(rest: dict[str, Any]) -> str:
     place = pool if worker is None else worker  # a worker's name begins with its pool's
     if generation is not None:
         place = f"{place}/{generation}"
-    return " ".join(_printable(name) for name in (place, request) if name)
+    return " ".join(printable(name) for name in (place, request) if name)
 
 
 class _Columns(ConsoleRenderer):
@@ -149,7 +155,7 @@ class _Columns(ConsoleRenderer):
                 key_style=None,
                 value_style=style(code),
                 reset_style=style(_RESET) if code else "",
-                value_repr=_printable,
+                value_repr=printable,
                 width=width,
             )
 
@@ -173,12 +179,12 @@ class _Columns(ConsoleRenderer):
 
 def _value(value: object) -> str:
     if not isinstance(value, str):
-        return _printable(json.dumps(value, ensure_ascii=False))
+        return printable(json.dumps(value, ensure_ascii=False))
     plain = value and value.isprintable() and not set(value) & set(" \"'=")
     return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
 
 
-def _printable(value: object) -> str:
+def printable(value: object) -> str:
     """Text that cannot move the cursor: a worker's output is not to be trusted with a terminal."""
     text = str(value)
     if text.isprintable():

@@ -36,6 +36,9 @@ max_loop_lag = "1s"
 [log]
 format = "auto"
 level = "info"
+file = ""
+rotate_size = "64MiB"
+rotate_keep = 5
 ring_events = 10000
 
 [[listen]]

@@ -153,11 +153,13 @@ def test_folders_are_filled_in_where_a_place_is_named(tmp_path: Path) -> None:
     loaded = load_text(
         tmp_path,
         f'{POOL}[daemon]\nstate_dir = "{{data_dir}}/{{{{s}}}}"\n'
+        '[log]\nfile = "{data_dir}/e.log"\n'
         '[[listen]]\naddress = "unix:{runtime_dir}/s"',
         RUNTIME_DIRECTORY="/run/d",
         STATE_DIRECTORY="/var/lib/d",
     )
     assert "/var/lib/d/{s}" == loaded.config.daemon.state_dir
+    assert "/var/lib/d/e.log" == loaded.config.log.file
     assert "unix:/run/d/s" == loaded.config.listen[0].address
 
 

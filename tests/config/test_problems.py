@@ -369,8 +369,20 @@ def test_a_fault_of_a_pool_is_told_with_its_key_and_remedy(
             'daemon.state_dir: cannot fill in "{data_dri}": unknown; did you mean "{data_dir}"?',
         ),
         (
-            f'{POOL}[log]\nformat = "journald"',
-            'log.format: cannot use "journald"; write one of "auto", "console", "json"',
+            f'{POOL}[log]\nformat = "syslog"',
+            'log.format: cannot use "syslog"; write one of "auto", "console", "journald", "json"',
+        ),
+        (
+            f'{POOL}[log]\nfile = "events.log"',
+            'log.file: cannot use "events.log": relative; write an absolute path',
+        ),
+        (
+            f'{POOL}[log]\nfile = "/var/log/e"\nformat = "console"',
+            'log.format: cannot be "console" with log.file, which is JSON; write "auto"',
+        ),
+        (
+            f'{POOL}[log]\nrotate_keep = 0',
+            "log.rotate_keep: cannot use 0; write a whole number from 1 to 1000",
         ),
         (
             "[pool.p\n",
