@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from supervisord_llm.config.checks_log import log_findings
+from supervisord_llm.config.checks_models import model_findings
 from supervisord_llm.config.placeholders import SLOT_FACTS, fill, folders
 from supervisord_llm.config.problems import Problems, join
 from supervisord_llm.config.schema import Config, ListenConfig, PoolConfig
@@ -75,6 +76,7 @@ def _findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield from _pool_findings(path, pool)
         yield from _text_findings(path, pool, environ)
     yield from _group_findings(config)
+    yield from model_findings(config.pool)
 
 
 def _listen_findings(path: str, listen: ListenConfig) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ LIVE = frozenset({
     "idle_ttl",
     "load",
     "min_ready",
+    "models",
     "queue",
     "reload",
     "required",

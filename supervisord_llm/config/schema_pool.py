@@ -141,6 +141,8 @@ class PoolConfig(Table, frozen=True, kw_only=True):
 
     command: Argv
     """A bare program name is looked up among our own scripts first, then in the worker's PATH."""
+    models: Strings = ()
+    """Names that clients may use for it besides the pool's own."""
     dialect: Literal["auto", "serial"] = "auto"
     """What the worker must speak; ``auto`` takes what it announces."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1

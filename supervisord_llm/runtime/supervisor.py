@@ -130,6 +130,12 @@ class Supervisor:
 
     # Facts and wishes ---------------------------------------------------------
 
+    def find(self, model: str) -> Pool | None:
+        """The pool that a client means: by its name, or by one of its ``models``."""
+        if (pool := self.pools.get(model)) is not None:
+            return pool
+        return next((each for each in self.pools.values() if model in each.config.models), None)
+
     def find_request(self, request_id: RequestId) -> Request:
         """A request that is under way, or ended not long ago.
 

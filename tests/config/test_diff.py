@@ -42,6 +42,7 @@ def test_every_key_of_a_pool_is_live_or_rolls() -> None:
         ("restart.max_restarts = 1", "restart.max_restarts 5 -> 1", False),
         ("workers = 2", "workers 1 -> 2", False),
         ("standby = 1", "standby 0 -> 1", False),
+        ('models = ["gpt"]', 'models [] -> ["gpt"]', False),
         ("required = false", "required true -> false", False),
         ('load = "on_demand"', 'load "eager" -> "on_demand"', False),
         ('session_ttl = "1m"', 'session_ttl "30m" -> "1m"', False),

@@ -162,6 +162,25 @@ CORES = '"auto" or a list, each cores, such as "0-3" or [0, 1, 2, 3]'
             ),
         ),
         (
+            'models = ["ok", "a b"]',
+            (
+                "pool.p.models[1]: cannot be a model's name; write 1 to 255 printable characters "
+                "without a space"
+            ),
+        ),
+        ('models = ["p"]', 'pool.p.models[0]: cannot use "p": it is its own; remove it'),
+        (
+            'models = ["q"]\n[pool.q]\ncommand = ["w"]',
+            'pool.p.models[0]: cannot use "q": it is that of pool.q; remove it',
+        ),
+        (
+            'models = ["m"]\n[pool.q]\ncommand = ["w"]\nmodels = ["n", "m"]',
+            (
+                'pool.q.models[1]: cannot use "m" twice: pool.p.models[0] is the same; '
+                "keep one of them"
+            ),
+        ),
+        (
             'exclusive = "gpu0"\n[pool.q]\ncommand = ["w"]\nexclusive = "gpu0"',
             (
                 'pool.q.load: cannot be "eager": of the group "gpu0" only one pool is loaded at a '
