@@ -12,7 +12,20 @@ NATIVE_FILES = find native \( -name '*.hpp' -o -name '*.cpp' \) -print0
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-.PHONY: help build run test test-native test-python bench chaos lint format docs lock clean distclean
+# Where `make install` puts things, in GNU's words. Below /usr, say PREFIX=/usr SYSCONFDIR=/etc.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+MANDIR ?= $(PREFIX)/share/man
+DESTDIR ?=
+INSTALL = $(BIN)/python -m scripts.install
+PLACES = --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)' --unitdir '$(UNITDIR)' \
+  --sysusersdir '$(SYSUSERSDIR)' --tmpfilesdir '$(TMPFILESDIR)' --mandir '$(MANDIR)' --destdir '$(DESTDIR)'
+
+.PHONY: help build run test test-native test-python bench chaos wheel install uninstall lint format docs lock \
+  clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +52,17 @@ bench: build ## measure against floors (about half an hour, or BENCH=--quick): a
 
 chaos: build $(VENV)/.dev ## load and random faults for MINUTES=1, then the verdict; SEED=… repeats a run
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),1) $(if $(SEED),--seed $(SEED))
+
+wheel: build ## make a wheel with the native workers in dist/, for machines like this one
+	@$(BIN)/python -m scripts.wheel
+
+# Built by whoever owns the checkout, installed by root: so this builds nothing.
+install: ## install what `make wheel` made, as a service: DESTDIR, PREFIX, SYSCONFDIR, UNITDIR ... count
+	@test -n "$(wildcard dist/*.whl)" || { echo "cannot install: there is no wheel yet; run \`make wheel\`" >&2; exit 1; }
+	@$(INSTALL) install --wheel "$(lastword $(sort $(wildcard dist/*.whl)))" $(PLACES)
+
+uninstall: ## remove what `make install` put; configuration and state are left
+	@$(INSTALL) uninstall $(PLACES)
 
 lint: $(VENV)/.dev ## check style, types and formatting of Python and C++
 	@$(BIN)/ruff check .

@@ -179,8 +179,8 @@ def configure_and_build(
     )
 
 
-def install(build: Build) -> None:
-    """Bring the binaries into the environment's scripts folder, building what is missing."""
+def built(build: Build) -> Path:
+    """The folder of the whole binaries, and nothing else; builds what is missing."""
 
     def make(target: Path) -> None:
         build.toolchain.require_cxx20()
@@ -189,7 +189,12 @@ def install(build: Build) -> None:
             for name in BINARIES:
                 shutil.copy2(build.tree / "bin" / name, target / name)
 
-    ready = cached("workers", build.key(), make)
+    return cached("workers", build.key(), make)
+
+
+def install(build: Build) -> None:
+    """Bring the binaries into the environment's scripts folder, building what is missing."""
+    ready = built(build)
     scripts = Path(sysconfig.get_path("scripts"))
     changed = [name for name in BINARIES if place(ready / name, scripts / name)]
     if changed:

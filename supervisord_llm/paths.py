@@ -20,6 +20,9 @@ NAME = "supervisord-llm"
 CONTROL_SOCKET = "control.sock"
 """The control socket's name in the runtime directory."""
 
+SYSTEM_SOCKET = f"/run/{NAME}/{CONTROL_SOCKET}"
+"""The control socket of the service."""
+
 SOCKET_VARIABLE = "SUPERVISORD_LLM_SOCKET"
 """The environment variable that moves the control socket elsewhere, for daemon and client."""
 
@@ -60,11 +63,13 @@ def control_socket(environ: Mapping[str, str]) -> Path:
     """Where the control socket is unless a configuration says otherwise.
 
     ``$SUPERVISORD_LLM_SOCKET`` (a path, or a listener's address ``unix:PATH``), else
-    ``control.sock`` in `runtime_dir`, whose `OperatorError` passes through.
+    ``control.sock`` in `runtime_dir`, whose `OperatorError` passes through; where nothing is there,
+    the service's, if it is.
     """
     if given := environ.get(SOCKET_VARIABLE):
         return Path(given.removeprefix("unix:"))
-    return runtime_dir(environ) / CONTROL_SOCKET
+    own, service = runtime_dir(environ) / CONTROL_SOCKET, Path(SYSTEM_SOCKET)
+    return service if service.exists() and not own.exists() else own
 
 
 def _given_by_systemd(environ: Mapping[str, str], variable: str) -> Path | None:

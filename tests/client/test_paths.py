@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisord_llm import paths
 from supervisord_llm.errors import OperatorError
 from supervisord_llm.paths import control_socket, data_dir, runtime_dir
 
@@ -67,3 +68,18 @@ def test_the_variable_moves_the_socket() -> None:
     assert Path("/a/b.sock") == control_socket({"SUPERVISORD_LLM_SOCKET": "/a/b.sock"})
     assert Path("/a/b.sock") == control_socket({"SUPERVISORD_LLM_SOCKET": "unix:/a/b.sock"})
     assert Path("/run/user/1/supervisord-llm/control.sock") == control_socket(XDG)
+
+
+def test_without_a_daemon_of_ones_own_the_services_socket_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has not started one wants to talk to the machine's; one's own comes first."""
+    service, own = tmp_path / "service.sock", tmp_path / "supervisord-llm" / "control.sock"
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    monkeypatch.setattr(paths, "SYSTEM_SOCKET", str(service))
+    assert own == control_socket(environ)
+    service.touch()
+    assert service == control_socket(environ)
+    own.parent.mkdir()
+    own.touch()
+    assert own == control_socket(environ)

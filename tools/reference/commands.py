@@ -25,14 +25,7 @@ def commands() -> str:
 def _program(name: str, group: click.Group, exits: type[IntEnum]) -> Iterator[str]:
     # With the settings of its own use: click keeps the help option that a command first made.
     context = click.Context(group, info_name=name, **group.context_settings)
-    said = _exit_meanings(group.epilog or "")
-    documented = docstrings.members_of(exits)
-    rows = (
-        (str(code.value), said.get(code.value) or markdown.line(documented.get(code.name))
-         or code.name.lower().replace("_", " "))
-        for code in exits
-    )  # fmt: skip
-    exit_table = markdown.table(("exit status", "meaning"), rows)
+    exit_table = markdown.table(("exit status", "meaning"), exit_statuses(group, exits))
     yield markdown.section(
         3, f"`{name}`", markdown.prose(group.help), _options(group, context), exit_table
     )
@@ -49,12 +42,28 @@ def _help(command: click.Command) -> str:
 
 
 def _options(command: click.Command, context: click.Context) -> str:
-    rows = [
-        (f"`{record[0]}`", " ".join(record[1].split()))
+    rows = [(f"`{option}`", meaning) for option, meaning in options(command, context)]
+    return markdown.table(("option", "meaning"), rows) if rows else ""
+
+
+def options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """The options of a command as its help writes them, and their meanings."""
+    return [
+        (record[0], " ".join(record[1].split()))
         for parameter in command.params
         if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context))
     ]
-    return markdown.table(("option", "meaning"), rows) if rows else ""
+
+
+def exit_statuses(group: click.Group, exits: type[IntEnum]) -> list[tuple[str, str]]:
+    """What a program may exit with, and the meaning: its help's words, else the code's."""
+    said = _exit_meanings(group.epilog or "")
+    documented = docstrings.members_of(exits)
+    return [
+        (str(code.value), said.get(code.value) or markdown.line(documented.get(code.name))
+         or code.name.lower().replace("_", " "))
+        for code in exits
+    ]  # fmt: skip
 
 
 def _exit_meanings(epilog: str) -> dict[int, str]:
