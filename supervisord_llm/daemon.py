@@ -41,6 +41,7 @@ from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.signals import serve_signals
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.telemetry.log import EventLog
+from supervisord_llm.telemetry.metrics import Metrics
 from supervisord_llm.telemetry.output import open_output
 from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
@@ -71,13 +72,13 @@ class Daemon:
         """
         self.config = loaded.config
         self.boot = uuid4().hex
-        self.totals = Totals()
+        self.totals, self.metrics = Totals(), Metrics()
         self.ring = Ring(self.config.log.ring_events)
         self.log = EventLog(
             boot=self.boot,
             ring=self.ring,
             renderer=open_output(self.config.log, journal=stderr_is_journal(os.environ)),
-            consumers=[self.totals],
+            consumers=[self.totals, self.metrics],
         )
         self._loaded = loaded
         self._warnings = warnings
@@ -118,6 +119,7 @@ class Daemon:
             supervisor=supervisor,
             ring=self.ring,
             totals=self.totals,
+            metrics=self.metrics,
             publish=self.log.publish,
             live=lambda: lag.seconds <= self.config.daemon.max_loop_lag,
             reload_config=reconfigure,

@@ -1,8 +1,8 @@
 """The typed event catalogue: everything that happens is one of these, and nothing is told twice.
 
-Each class is one event; its tag is the name that logs, followers and (later) metrics see. The event
-log adds ``ts`` (RFC 3339, UTC, microseconds), ``seq`` (monotonic, without gaps) and ``level`` when
-it records one. Optional fields that do not apply are left out of the rendering.
+Each class is one event; its tag is the name that logs, followers and metrics see. The event log
+adds ``ts`` (RFC 3339, UTC, microseconds), ``seq`` (monotonic, without gaps) and ``level`` when it
+records one. Optional fields that do not apply are left out of the rendering.
 
 No event carries a prompt, generated text, an environment value or a secret. Durations end in
 ``_ms`` or ``_seconds``; sizes are bytes.
@@ -108,6 +108,22 @@ class ConfigRejected(Event, tag_field="event", tag="config.rejected", frozen=Tru
 
     level: ClassVar[Level] = "error"
     error: str
+
+
+class WorkerAdded(Event, tag_field="event", tag="worker.added", frozen=True, kw_only=True):
+    """There is a slot; it is ``stopped`` until its first worker is started."""
+
+    level: ClassVar[Level] = "debug"
+    pool: str
+    worker: str
+
+
+class WorkerRemoved(Event, tag_field="event", tag="worker.removed", frozen=True, kw_only=True):
+    """A slot is no more: its pool has fewer of them now, or is no more itself."""
+
+    level: ClassVar[Level] = "debug"
+    pool: str
+    worker: str
 
 
 class WorkerSpawned(Event, tag_field="event", tag="worker.spawned", frozen=True, kw_only=True):
@@ -372,6 +388,8 @@ class RequestFinished(Event, tag_field="event", tag="request.finished", frozen=T
     ttft_ms: float | None = None
     total_ms: float
     gaps: list[int] = []
+    gaps_ms: float = 0.0
+    """All gaps together: from the first output to the last."""
 
 
 GAP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

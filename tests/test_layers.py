@@ -41,7 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     "paths": {"errors"},
     "runtime": {"core", "wire", "host", "config", "events", "errors", "msgspec", "trio"},
     "schema": {"core.words", "msgspec"},
-    "telemetry": {"events", "errors", "config", "core.words", "msgspec", "structlog", "trio"},
+    "telemetry": {"events", "errors", "config", "core.words", "msgspec", "structlog", "trio",
+                  "prometheus_client"},
     "wire": {"core", "errors", "msgspec"},
 }  # fmt: skip
 """By layer: the modules of the package, and the libraries, that it may import besides itself."""

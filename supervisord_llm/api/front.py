@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from supervisord_llm.events import Event
 from supervisord_llm.runtime.reconfigure import Change
 from supervisord_llm.runtime.supervisor import Supervisor
+from supervisord_llm.telemetry.metrics import Metrics
 from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
 
@@ -23,6 +24,7 @@ class Front:
     supervisor: Supervisor
     ring: Ring
     totals: Totals
+    metrics: Metrics
     publish: Publish
     reload_config: Callable[[], Change]
     """Reads the configuration file again and puts it in force; raises ``ConfigError``."""

@@ -17,6 +17,7 @@ from supervisord_llm.api import (
     events,
     generate,
     logs,
+    metrics,
     pools,
     probes,
     requests,
@@ -62,6 +63,7 @@ ROUTES: tuple[Endpoint, ...] = (
     # A session's name may hold any printable character, the slash included.
     Endpoint("POST", "/v1/sessions/{id:path}/reset", "inference", sessions.reset),
     Endpoint("DELETE", "/v1/sessions/{id:path}", "inference", sessions.close),
+    Endpoint("GET", "/metrics", "probe", metrics.show),
     Endpoint("GET", "/livez", "probe", probes.livez),
     Endpoint("GET", "/readyz", "probe", probes.readyz),
     Endpoint("GET", "/health", "probe", probes.health),

@@ -18,7 +18,7 @@ Level = Literal["debug", "info", "warning", "error"]
 _LEVEL_STYLES = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red"}
 _LEVELS: tuple[object, ...] = get_args(Level)
 _TOLD_APART = {"ts", "seq", "level", "event", "pool", "worker", "generation", "request"}
-_FOR_PROGRAMS = {"gaps"}
+_FOR_PROGRAMS = {"gaps", "gaps_ms"}
 NAME_WIDTH = 24
 """Columns for an event's name, which fits all but the longest."""
 

@@ -51,6 +51,14 @@ class Announcer:
             )
         )
 
+    def added(self) -> None:
+        """There is a slot."""
+        self._publish(events.WorkerAdded(pool=self._pool, worker=self._slot))
+
+    def removed(self) -> None:
+        """It is no more."""
+        self._publish(events.WorkerRemoved(pool=self._pool, worker=self._slot))
+
     def spawned(self, worker: Worker, argv0: str) -> None:
         """A process was started."""
         self._publish(

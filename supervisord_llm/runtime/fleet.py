@@ -70,6 +70,7 @@ class Fleet:
         slot.wanted = self.loaded
         self.slots.append(slot)
         self.slots.sort(key=lambda each: each.index)
+        slot.tell.added()
         if self._nursery is not None:
             slot.open(self._nursery)
         return slot
@@ -125,6 +126,7 @@ class Fleet:
     def close(self) -> None:
         """Forget what is known of the slots of a pool that is no more."""
         for slot in self.slots:
+            slot.tell.removed()
             self._tools.records.unpark(slot.name)
 
     def stop(self) -> None:
@@ -258,6 +260,7 @@ class Fleet:
     def _remove(self, slot: Slot) -> None:
         self.slots.remove(slot)
         slot.close()
+        slot.tell.removed()
         self._tools.records.unpark(slot.name)
         self._tools.turn(self._hooks.on_down)
 

@@ -412,8 +412,13 @@ class Request:
                 ttft_ms=record.ttft_ms,
                 total_ms=record.total_ms,
                 gaps=self._gaps if self.tokens else [],
+                gaps_ms=self._gaps_ms(),
             )
         )
+
+    def _gaps_ms(self) -> float:
+        first_at = self._state.first_at
+        return 0.0 if first_at is None else round((self._last_output_at - first_at) * 1000, 3)
 
 
 class RequestStream:

@@ -36,6 +36,7 @@ from supervisord_llm.runtime.request import Request, RequestSpec, RequestStream
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.runtime.turn import Turn
 from supervisord_llm.telemetry.log import EventLog
+from supervisord_llm.telemetry.metrics import Metrics
 from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
 from supervisord_llm.wire.messages import Model
@@ -250,6 +251,7 @@ class FakeDaemon:
     clock: Clock = field(default_factory=Clock)
     ring: Ring = field(default_factory=lambda: Ring(1000))
     totals: Totals = field(default_factory=Totals)
+    metrics: Metrics = field(default_factory=Metrics)
     stopping: bool = False
     is_live: bool = True
     boot: str = "boot-1"
@@ -263,7 +265,11 @@ class FakeDaemon:
         self.log = EventLog(
             boot=self.boot,
             ring=self.ring,
-            consumers=[self.totals, lambda _seq, event: self.events.append(event)],
+            consumers=[
+                self.totals,
+                self.metrics,
+                lambda _seq, event: self.events.append(event),
+            ],
         )
         self.accepted: dict[RequestId, Request] = {}
         self.pool = FakePool("smollm", self)
@@ -308,6 +314,7 @@ class FakeDaemon:
             supervisor=cast("Supervisor", self),
             ring=self.ring,
             totals=self.totals,
+            metrics=self.metrics,
             publish=self.log.publish,
             reload_config=self.reload_config,
             live=lambda: self.is_live,

@@ -28,6 +28,7 @@ from supervisord_llm.runtime.records import RecordKeeper
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.schema import Finished, GenerateRequest, Token
 from supervisord_llm.telemetry.log import EventLog
+from supervisord_llm.telemetry.metrics import Metrics
 from supervisord_llm.telemetry.ring import Ring
 from supervisord_llm.telemetry.totals import Totals
 from tests.harness import QUICK, SCRIPTS, SECONDS, write_command
@@ -87,9 +88,11 @@ async def house(
     path.write_text(path.read_text().replace("[pool.sim]", f"{listen}\n[pool.sim]"))
     loaded = load(path, os.environ)
     events: list[Event] = []
-    ring, totals = Ring(loaded.config.log.ring_events), Totals()
+    ring, totals, metrics = Ring(loaded.config.log.ring_events), Totals(), Metrics()
     log = EventLog(
-        boot="boot-1", ring=ring, consumers=[totals, lambda _, event: events.append(event)]
+        boot="boot-1",
+        ring=ring,
+        consumers=[totals, metrics, lambda _, event: events.append(event)],
     )
     with (
         WorkerRecords(folder / "state") as records,
@@ -110,6 +113,7 @@ async def house(
             supervisor=supervisor,
             ring=ring,
             totals=totals,
+            metrics=metrics,
             publish=log.publish,
             reload_config=reconfigure,
             live=lambda: True,
