@@ -54,6 +54,7 @@ def test_no_more_is_held_back_than_may_become_a_stop(stops: list[str], pieces: l
         (["END"], ["one E", "N", "X"], "one ENX"),
         (["\n\n"], ["a\n", "b\n", "\nc"], "a\nb"),
         (["aab"], ["a", "a", "a", "b"], "a"),
+        (["aabaaac"], ["aabaaabaaac."], "aaba"),
         (["abcd", "bc"], ["abcd"], "a"),
         (["bcd", "abcd"], ["abcd"], ""),
         (["😀"], ["so 😁", "😀!"], "so 😁"),
@@ -61,8 +62,8 @@ def test_no_more_is_held_back_than_may_become_a_stop(stops: list[str], pieces: l
         (["]", "^", "-", "\\"], ["a-b"], "a"),
         (["é"], ["e\u0301é"], "e\u0301"),
     ],
-    ids=["split", "almost", "lines", "overlap", "first complete", "same end", "emoji", "surrogates",
-         "special", "not normalized"],
+    ids=["split", "almost", "lines", "overlap", "overlap twice", "first complete", "same end",
+         "emoji", "surrogates", "special", "not normalized"],
 )  # fmt: skip
 def test_where_a_text_ends(stops: list[str], pieces: list[str], expected: str) -> None:
     """The stop string that is complete first ends it, and nothing of it is shown."""

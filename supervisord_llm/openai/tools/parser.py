@@ -115,7 +115,7 @@ class ToolParser:
                 self._closes_nothing = False
                 self._space = ""
                 return end + len(tag), True
-        self._at_margin = self._closes_nothing = False
+        self._at_margin = False
         return end, True
 
     def _read_text(self, text: str, at: int) -> tuple[int, bool]:

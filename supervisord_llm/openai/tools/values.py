@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-_MAX_DEPTH = 8
-"""How many schemas are followed from one to the next; they may refer to themselves."""
+_MAX_SCHEMAS = 64
+"""How many schemas are looked at for one argument; they may refer to each other in circles."""
 
 
 def as_json(value: str, key: str, schema: Mapping[str, object]) -> str | msgspec.Raw:
@@ -24,7 +24,7 @@ def as_json(value: str, key: str, schema: Mapping[str, object]) -> str | msgspec
     """
     properties = schema.get("properties")
     known = properties.get(key) if isinstance(properties, Mapping) else None
-    types = _types(known, schema, _MAX_DEPTH)
+    types = _types(known, schema)
     if not types - {"string"}:
         return value
     bare = value.strip(" \t\r\n")
@@ -37,21 +37,26 @@ def as_json(value: str, key: str, schema: Mapping[str, object]) -> str | msgspec
     return msgspec.Raw(bare.encode()) if _names(parsed) & types else value
 
 
-def _types(schema: object, root: Mapping[str, object], depth: int) -> set[str]:
+def _types(schema: object, root: Mapping[str, object]) -> set[str]:
     """The types that a schema allows, as far as it says so by itself or by what it refers to."""
-    if not isinstance(schema, Mapping) or not depth:
-        return set()
-    kinds = schema.get("type")
-    if isinstance(kinds, str):
-        return {kinds}
-    if isinstance(kinds, list):
-        return {each for each in kinds if isinstance(each, str)}
     found: set[str] = set()
-    for word in ("anyOf", "oneOf"):
-        choices = schema.get(word)
-        for choice in choices if isinstance(choices, list) else ():
-            found |= _types(choice, root, depth - 1)
-    return found | _types(_referred(schema.get("$ref"), root), root, depth - 1)
+    pending, looked_at = [schema], 0
+    while pending and looked_at < _MAX_SCHEMAS:
+        looked_at += 1
+        each = pending.pop()
+        if not isinstance(each, Mapping):
+            continue
+        kinds = each.get("type")
+        if isinstance(kinds, str):
+            found.add(kinds)
+        elif isinstance(kinds, list):
+            found.update(kind for kind in kinds if isinstance(kind, str))
+        else:
+            pending.append(_referred(each.get("$ref"), root))
+            for word in ("anyOf", "oneOf"):
+                choices = each.get(word)
+                pending += choices[:_MAX_SCHEMAS] if isinstance(choices, list) else []
+    return found
 
 
 def _referred(reference: object, root: Mapping[str, object]) -> object:

@@ -21,6 +21,7 @@ def tagged(body: str) -> str:
             '{\n  "days": 1.0,\n  "x": 12345678901234567890}',
         ),
         (r'{"name": "weather", "arguments": "{\"city\": \"Paris\"}"}', '{"city": "Paris"}'),
+        ('{"name": "weather", "arguments": " {} "}', "{}"),
         (r'{"name": "weather", "arguments": {"city": "a\"}\\"}}', r'{"city": "a\"}\\"}'),
         (
             '{"name": "weather", "arguments": {"city": "</tool_call> {<tool_call>"}}',
@@ -33,8 +34,8 @@ def tagged(body: str) -> str:
         ),
         ('{"id": 7, "name": "weather", "arguments": {}}', "{}"),
     ],
-    ids=["usual", "turned", "dense", "spelling", "string", "escapes", "tags", "emoji", "kinds",
-         "more fields"],
+    ids=["usual", "turned", "dense", "spelling", "string", "spaces", "escapes", "tags", "emoji",
+         "kinds", "more fields"],
 )  # fmt: skip
 def test_a_call(body: str, arguments: str) -> None:
     """The arguments are the model's own text of them, wherever it is cut and spaced."""

@@ -108,6 +108,7 @@ def test_much_white_space_is_text_at_once() -> None:
     assert [] == under_way.feed(" " * 256)
     assert [Text(" " * 257)] == under_way.feed(" ")
     assert [("now", "{}")] == plain(under_way.feed(NOW))
+    assert [" " * 257 + "."] == plain([*under_way.feed(" " * 257), *under_way.feed(".")])
 
 
 def test_each_call_has_its_own_id() -> None:

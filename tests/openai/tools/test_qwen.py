@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.openai.tools.answers import QWEN, parsed
+from supervisord_llm.openai.tools import Text
+from tests.openai.tools.answers import QWEN, parsed, parser
 
 CALL = """\
 <tool_call>
@@ -54,6 +55,7 @@ def test_only_one_tag_behind_a_call_is_dropped() -> None:
     tag = "</tool_call>"
 
     assert [("now", "{}"), tag] == parsed(QWEN, [bare, tag, tag])
+    assert [("now", "{}"), "\n."] == parsed(QWEN, [bare, "\n\n", tag, "\n."])
     assert [("now", "{}"), f"\n.{tag}"] == parsed(QWEN, [bare, "\n.", tag])
     assert [("now", "{}"), "\n</tool_"] == parsed(QWEN, [bare, "\n</tool_"])
     assert [("now", "{}"), "\n</tool_x"] == parsed(QWEN, [bare, "\n</tool_", "x"])
@@ -115,8 +117,17 @@ def test_a_malformed_name_is_text(name: str) -> None:
 
 
 def test_a_long_name_is_not_waited_for() -> None:
-    """Nor is a wrapped call without its last tag anything but text."""
-    answer = "<function=" + "n" * 257
+    """One of a usual length is."""
+    answer = "<function=" + "n" * 256
+    under_way = parser(QWEN)
 
-    assert [answer + "<tool_call>x"] == parsed(QWEN, [answer, "<tool_call>x"])
-    assert [CALL.removesuffix("</tool_call>")] == parsed(QWEN, [CALL.removesuffix("</tool_call>")])
+    assert [] == under_way.feed(answer)
+    assert [Text(answer + "n")] == under_way.feed("n")
+
+
+def test_a_call_without_its_last_tag_is_text() -> None:
+    """The tag before it says that one behind it has to come."""
+    answer = CALL.removesuffix("</tool_call>")
+
+    assert [answer] == parsed(QWEN, [answer])
+    assert [answer + "."] == parsed(QWEN, [answer, "."])

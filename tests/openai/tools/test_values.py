@@ -62,6 +62,7 @@ def test_a_value_by_its_type(kind: object, value: str, expected: str) -> None:
         (NODE, '{"next": null}', '{"next": null}'),
         (NODE, "[]", '"[]"'),
         ({"$ref": "#/$defs/Loop"}, "3", '"3"'),
+        ({"anyOf": [{"$ref": "#/$defs/Wide"}, {"type": "integer"}]}, "3", "3"),
         ({"$ref": "#/$defs/None"}, "3", '"3"'),
         ({"$ref": "other.json#/$defs/Node"}, "{}", '"{}"'),
         ({"$ref": 3}, "3", '"3"'),
@@ -73,7 +74,8 @@ def test_a_value_by_its_type(kind: object, value: str, expected: str) -> None:
 def test_a_value_by_what_its_schema_refers_to(schema: object, value: str, expected: str) -> None:
     """Choices and definitions are followed, and a schema that is none allows text."""
     node = {"type": "object", "properties": {"next": NODE}}
-    definitions = {"Node": node, "Loop": {"$ref": "#/$defs/Loop"}}
+    wide = {"anyOf": [{"$ref": "#/$defs/Wide"}] * 1000}
+    definitions = {"Node": node, "Loop": {"$ref": "#/$defs/Loop"}, "Wide": wide}
 
     assert expected == converted(value, schema, **{"$defs": definitions})
 
