@@ -81,7 +81,8 @@ class App:
         else:
             return
         if not reply.started:
-            await error_reply(failure)(scope, inbox, reply)
+            more = scope["state"].get("reply_headers", {})
+            await error_reply(failure, more)(scope, inbox, reply)
 
     def _tell(self, scope: Scope, error: HttpError) -> None:
         """Publish a refusal that its handler has not published in more detail."""

@@ -8,8 +8,7 @@ A batch of tokens costs one encoding and one send, however many tokens it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 
@@ -19,14 +18,14 @@ from starlette.types import ASGIApp
 
 from supervisord_llm.api import records
 from supervisord_llm.api.bodies import decode_body, read_query
-from supervisord_llm.api.errors import http_error
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import despite_disconnect, read_body
+from supervisord_llm.api.rejections import rejections
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.api.sessions import check_session_id
 from supervisord_llm.core.words import CancelledBy
-from supervisord_llm.errors import ClientError, InternalError, InvalidRequest, Refused, UnknownModel
-from supervisord_llm.events import DaemonWarning, RequestRejected
+from supervisord_llm.errors import InternalError, InvalidRequest, UnknownModel
+from supervisord_llm.events import DaemonWarning
 from supervisord_llm.host.peers import Peer
 from supervisord_llm.openai.templates import ChatTemplate, TemplateBroken
 from supervisord_llm.runtime.mailbox import Batch
@@ -40,16 +39,16 @@ _decoder = msgspec.json.Decoder(GenerateRequest)
 
 async def generate(front: Front, request: Request) -> ASGIApp:
     """Take a generation and stream it, ending with exactly one ``finished`` line."""
-    with _rejections(front, request, None):
+    with rejections(front, request, None):
         read_query(request)
         body = await read_body(request)
         asked = decode_body(body, _decoder)
-    with _rejections(front, request, asked.pool):
+    with rejections(front, request, asked.pool):
         pool = _find_pool(front, asked.pool)
         spec = _spec(front, request, pool, asked)
 
     async def stream(lines: LineStream) -> bytes:
-        with _rejections(front, request, pool.name):
+        with rejections(front, request, pool.name):
             return await _stream(pool, spec, lines, request)
 
     return Streamed(stream)
@@ -91,19 +90,6 @@ def _encode(id_: str, batch: Batch) -> bytes:
 
 def _encode_tokens(texts: Sequence[str]) -> bytes:
     return json_lines([Token(text=text) for text in texts])
-
-
-@contextmanager
-def _rejections(front: Front, request: Request, pool: str | None) -> Iterator[None]:
-    """Publish ``request.rejected`` for a request that was never accepted."""
-    try:
-        yield
-    except (ClientError, Refused) as error:
-        known = pool if pool in front.supervisor.pools else None
-        field = error.param if isinstance(error, ClientError) else None
-        front.publish(RequestRejected(code=http_error(error).code, pool=known, field=field))
-        request.state.told = True
-        raise
 
 
 def _find_pool(front: Front, name: str) -> Pool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from supervisord_llm.api.errors import HttpError
 
@@ -25,9 +25,9 @@ def json_reply(
     )
 
 
-def error_reply(error: HttpError) -> Response:
-    """Reply with the error envelope."""
-    return json_reply(error.body, status=error.status, headers=error.headers)
+def error_reply(error: HttpError, headers: Mapping[str, str] | None = None) -> Response:
+    """Reply with the error envelope, with more headers than are the error's own."""
+    return json_reply(error.body, status=error.status, headers={**error.headers, **(headers or {})})
 
 
 def text_reply(text: str, *, status: int = 200) -> Response:
@@ -40,8 +40,14 @@ def json_lines(values: Sequence[msgspec.Struct]) -> bytes:
     return _encoder.encode_lines(values)
 
 
+_NDJSON = (
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-store"),
+)
+
+
 class LineStream:
-    """The sending side of an NDJSON reply; ``Streamed`` closes it.
+    """The sending side of a reply that is a stream of lines; ``Streamed`` closes it.
 
     Nothing here watches the client: the caller runs inside ``until_disconnect``. Starlette's
     StreamingResponse was not taken because whether it listens for a disconnect depends on the ASGI
@@ -53,18 +59,9 @@ class LineStream:
         self._send_now: Callable[[bytes], bool] | None = scope["state"].get("send_body_now")
         self.head_only = scope["method"] == "HEAD"
 
-    async def open(self) -> None:
+    async def open(self, headers: Iterable[tuple[bytes, bytes]] = _NDJSON) -> None:
         """Send status 200 and the headers; no more errors can be told by a status from here on."""
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [
-                    (b"content-type", b"application/x-ndjson"),
-                    (b"cache-control", b"no-store"),
-                ],
-            }
-        )
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(headers)})
 
     async def send(self, lines: bytes) -> None:
         """Send whole lines."""
@@ -82,16 +79,20 @@ class LineStream:
 class Streamed:
     """An ASGI reply made from a function that is given the stream's sending side.
 
-    The function returns the last lines. They are sent outside of it, and so outside of its
-    ``until_disconnect``: with the end of a reply the server says that this request is over in the
-    words of a disconnect, and must not be cancelled while it prepares for the next one.
+    The function returns the last lines, or, if it has not called ``open``, another reply. They are
+    sent outside of it, and so outside of its ``until_disconnect``: with the end of a reply the
+    server says that this request is over in the words of a disconnect, and must not be cancelled
+    while it prepares for the next one.
     """
 
-    def __init__(self, run: Callable[[LineStream], Awaitable[bytes]]) -> None:
+    def __init__(self, run: Callable[[LineStream], Awaitable[bytes | ASGIApp]]) -> None:
         self._run = run
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the function; what it raises before ``open`` becomes an error reply."""
         lines = LineStream(scope, send)
         last = await self._run(lines)
-        await lines.close(last)
+        if isinstance(last, bytes):
+            await lines.close(last)
+        else:
+            await last(scope, receive, send)

@@ -18,6 +18,8 @@ from supervisord_llm.api import (
     generate,
     logs,
     metrics,
+    openai_completions,
+    openai_models,
     pools,
     probes,
     requests,
@@ -60,6 +62,10 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", "/api/v1/requests/{id}/cancel", "control", requests.cancel),
     Endpoint("GET", "/api/v1/events", "control", events.stream),
     Endpoint("POST", "/api/v1/config/reload", "control", config.reload),
+    # The name of a model may hold a slash, as "owner/model" does.
+    Endpoint("GET", "/v1/models", "inference", openai_models.index),
+    Endpoint("GET", "/v1/models/{id:path}", "inference", openai_models.show),
+    Endpoint("POST", "/v1/completions", "inference", openai_completions.complete),
     # A session's name may hold any printable character, the slash included.
     Endpoint("POST", "/v1/sessions/{id:path}/reset", "inference", sessions.reset),
     Endpoint("DELETE", "/v1/sessions/{id:path}", "inference", sessions.close),

@@ -72,14 +72,20 @@ async def _target(front: Front, request: Request) -> _Target:
             param="model",
         )
     check_session_id(request.path_params["id"])
-    return _Target(_find_pool(front, said if named is None else named), request.path_params["id"])
+    return _Target(find_pool(front, said if named is None else named), request.path_params["id"])
 
 
 def _as_name(_name: str, text: str) -> str:
     return text
 
 
-def _find_pool(front: Front, name: str | None) -> Pool:
+def find_pool(front: Front, name: str | None) -> Pool:
+    """Return the pool that a client names, itself or by an alias, or the only one.
+
+    Raises:
+        InvalidRequest: none is named, and there are several.
+        UnknownModel: none has that name.
+    """
     pools = front.supervisor.pools
     known = ", ".join(pools)
     if name is None and len(pools) == 1:
@@ -88,6 +94,6 @@ def _find_pool(front: Front, name: str | None) -> Pool:
         raise InvalidRequest(
             f"cannot tell whose session is meant; name the pool in 'model': {known}", param="model"
         )
-    if name not in pools:
-        raise UnknownModel(f"cannot find pool {name[:80]!r}; there are: {known}", param="model")
-    return pools[name]
+    if (pool := front.supervisor.find(name)) is None:
+        raise UnknownModel(f"cannot find model {name[:80]!r}; there are: {known}", param="model")
+    return pool

@@ -102,6 +102,8 @@ class ListenConfig(Table, frozen=True, kw_only=True):
     """A request's body must have arrived after this."""
     idle_timeout: Interval = 75.0
     """A connection without a request is closed after this."""
+    sse_keep_alive: Interval = 15.0
+    """After this long without output, a completion that is streamed as events sends a comment."""
 
 
 class Config(Table, frozen=True, kw_only=True):

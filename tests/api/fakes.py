@@ -276,6 +276,10 @@ class FakeDaemon:
         self.pools = {"smollm": self.pool}
         self.slots = {slot.name: slot for slot in self.pool.slots}
 
+    def find(self, model: str) -> FakePool | None:
+        """Return the pool of that name; there are no others."""
+        return self.pools.get(model)
+
     def requests(self) -> list[Request]:
         """Return every request, in the order of their acceptance."""
         return list(self.accepted.values())

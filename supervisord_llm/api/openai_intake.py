@@ -1,0 +1,89 @@
+"""What a completion says besides its text: whose it is, for which pool and session."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+
+from supervisord_llm.api.front import Front
+from supervisord_llm.api.sessions import check_session_id, find_pool
+from supervisord_llm.errors import InvalidRequest
+from supervisord_llm.host.peers import Peer
+from supervisord_llm.openai.completions import Prompt
+from supervisord_llm.openai.fields import Completion
+from supervisord_llm.runtime.pool import Pool
+from supervisord_llm.runtime.request import Render, RequestSpec
+
+SESSION_HEADERS = ("x-session-id", "x-executorch-session-id", "session_id", "x-session-affinity")
+"""Where clients name their conversation who cannot put it in the body; the first one there counts.
+"""
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+
+
+def note_request_id(request: Request) -> None:
+    """Let every reply to this request carry the id that its client gave it, if it did.
+
+    Raises:
+        InvalidRequest: if that is no id.
+    """
+    id_ = request.headers.get("x-request-id")
+    if id_ is None:
+        return
+    if not _REQUEST_ID.fullmatch(id_):
+        raise InvalidRequest(
+            "cannot use the header 'X-Request-ID'; send 1 to 128 printable ASCII characters "
+            "without a space",
+            param="X-Request-ID",
+        )
+    request.state.reply_headers = {"x-request-id": id_}
+
+
+def session_of(request: Request, asked: Completion) -> str | None:
+    """Return the session that the body names, or else a header.
+
+    Raises:
+        InvalidRequest: if that cannot be a session's name.
+    """
+    named = asked.session_id
+    if named is None:
+        headers = (request.headers.get(name) for name in SESSION_HEADERS)
+        named = next((each for each in headers if each), None)
+    if named is not None:
+        check_session_id(named)
+    return named
+
+
+def pool_of(front: Front, asked: Completion) -> Pool:
+    """Return the pool that ``model`` names, itself or by an alias.
+
+    Raises:
+        UnknownModel: if none has that name.
+    """
+    return find_pool(front, asked.model)
+
+
+def spec_of(
+    request: Request,
+    asked: Completion,
+    prompt: Prompt,
+    *,
+    session: str | None,
+    max_tokens: int | None,
+    render: Render | None = None,
+) -> RequestSpec:
+    """Return what a worker is to be asked for; what is left out takes the pool's defaults."""
+    peer: Peer = request.state.peer
+    return RequestSpec(
+        prompt=prompt,
+        render=render,
+        session_id=session,
+        client=f"uid:{peer.uid}",
+        max_new_tokens=max_tokens,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        top_k=asked.best_tokens,
+        seed=asked.seed,
+        stop=asked.stops,
+    )
