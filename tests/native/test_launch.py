@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -70,6 +71,26 @@ def test_privileges_cannot_be_gained() -> None:
     """No-new-privileges is set."""
     status = launch(command=["cat", "/proc/self/status"]).stdout
     assert "NoNewPrivs:\t1" in status
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="needs root and setpriv to hand a capability on",
+)
+@pytest.mark.parametrize("behind_the_launcher", [True, False])
+def test_ambient_capabilities_are_given_up(behind_the_launcher: bool) -> None:
+    """A worker has none of those that a daemon without root's rights was started with."""
+    given = ["--inh-caps=+net_bind_service", "--ambient-caps=+net_bind_service"]
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *given]
+    look = ["cat", "/proc/self/status"]
+    if behind_the_launcher:
+        status = launch(command=look, through=user).stdout
+    else:
+        status = subprocess.run([*user, *look], capture_output=True, text=True, check=True).stdout
+    facts = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert facts["Uid"].split()[0] == "65534"
+    held = {int(facts[kind], 16) for kind in ("CapPrm", "CapEff", "CapAmb")}
+    assert held == ({0} if behind_the_launcher else {1 << 10})  # CAP_NET_BIND_SERVICE
 
 
 def test_limits_are_set() -> None:

@@ -117,6 +117,9 @@ void prepare(const Options &options) {
     if (options.cpus && ::sched_setaffinity(0, sizeof *options.cpus, &*options.cpus) != 0) {
         warn("cannot choose the processors: %s; going on without it", std::strerror(errno));
     }
+    // A daemon that was given one, to listen on a low port say, was not given it for its workers.
+    // Last, since the above may need one; a kernel that refuses this has no such capabilities.
+    ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
         give_up(failed_status, "cannot give up privileges: %s", std::strerror(errno));
     }

@@ -18,8 +18,9 @@ constexpr const char *usage =
     R"(usage: sllm-launch --parent PID --life FD --status FD [options] -- COMMAND [ARGUMENT ...]
 
 Starts COMMAND and stays as its guardian. COMMAND leads a session of its own, has default signal
-handling and can gain no privileges; it inherits all descriptors but those named here. Once the
-life pipe ends, COMMAND and everything that it has started are killed, wherever they went.
+handling, no ambient capabilities, and can gain no privileges; it inherits all descriptors but those
+named here. Once the life pipe ends, COMMAND and everything that it has started are killed, wherever
+they went.
 
   --parent PID           the process that must still be the parent
   --life FD              a pipe to read from; it ends when its writer closes it or dies
