@@ -26,18 +26,19 @@ from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import LoadedConfig
 from supervisord_llm.config.problems import ConfigWarning
 from supervisord_llm.errors import ConfigError, Refused
-from supervisord_llm.host import gpu, tree
+from supervisord_llm.host import gpu, systemd, tree
 from supervisord_llm.host.cgroups import Delegation, Unavailable
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.host.oom import KernelLog, OomWatch
 from supervisord_llm.host.parking import ParkingRecords
-from supervisord_llm.host.systemd import stderr_is_journal
 from supervisord_llm.paths import runtime_dir
 from supervisord_llm.runtime.gpu import GpuMemory
 from supervisord_llm.runtime.lag import LagMeter
 from supervisord_llm.runtime.machine import Machine
+from supervisord_llm.runtime.notifier import Notifier
 from supervisord_llm.runtime.reconfigure import Reconfiguration
 from supervisord_llm.runtime.records import RecordKeeper
+from supervisord_llm.runtime.self_check import answers
 from supervisord_llm.runtime.signals import serve_signals
 from supervisord_llm.runtime.supervisor import Supervisor
 from supervisord_llm.telemetry.log import EventLog
@@ -60,6 +61,7 @@ class Daemon:
         records: WorkerRecords,
         parking: ParkingRecords,
         on_ready: Callable[[], None] | None,
+        service: systemd.Service,
     ) -> None:
         """Put the parts together; `run` brings them to life.
 
@@ -69,16 +71,18 @@ class Daemon:
             records: the state directory's records of workers, held by this daemon.
             parking: its records of parked slots.
             on_ready: called once, when the first verdicts are in and every required pool serves.
+            service: what the service manager gave.
         """
         self.config = loaded.config
         self.boot = uuid4().hex
         self.totals, self.metrics = Totals(), Metrics()
         self.ring = Ring(self.config.log.ring_events)
+        self._notifier = Notifier(service, self._publish)
         self.log = EventLog(
             boot=self.boot,
             ring=self.ring,
-            renderer=open_output(self.config.log, journal=stderr_is_journal(os.environ)),
-            consumers=[self.totals, self.metrics],
+            renderer=open_output(self.config.log, journal=systemd.stderr_is_journal(os.environ)),
+            consumers=[self.totals, self.metrics, self._notifier],
         )
         self._loaded = loaded
         self._warnings = warnings
@@ -130,6 +134,11 @@ class Daemon:
             await nursery.start(serve_signals, self.stop, partial(self._hang_up, reconfigure))
             nursery.start_soon(lag.run)
             await nursery.start(partial(serve, front, listeners))
+            nursery.start_soon(
+                self._notifier.run,
+                lambda: supervisor.pools.values(),  # noqa: PLW0108 - they are others in time
+                partial(self._alive, front, _control_socket(listeners)),
+            )
             await nursery.start(supervisor.run)
             nursery.start_soon(self._tell_ready, supervisor)
             await self._stop.wait()
@@ -138,6 +147,13 @@ class Daemon:
             nursery.cancel_scope.cancel()
         self._publish(events.DaemonStopped(exit_code=0))
         return 0
+
+    async def _alive(self, front: Front, control: UnixListener | None, within: float) -> bool:
+        """Whether the event loop is in time, and the control socket answers, within the seconds."""
+        if not front.live() or control is None:
+            return front.live()
+        path = "/livez" if "probe" in control.config.serve else "/api/v1/status"
+        return await answers(str(control.path), path, within=within)
 
     def _publish(self, event: events.Event) -> None:
         self.log.publish(event)
@@ -162,6 +178,7 @@ class Daemon:
     def close(self) -> None:
         """Give back what the daemon holds open."""
         self._machine.close()
+        self._notifier.close()
         self.log.close()
 
     def end_leftovers(self) -> None:
@@ -218,9 +235,11 @@ class Daemon:
         if self._on_terminal:
             self.stop("SIGHUP")
             return
+        self._notifier.reloading()
         # An invalid file is told of by the event; a daemon that stops needs none any more.
         with contextlib.suppress(ConfigError, Refused):
             reconfigure()
+        self._notifier.reloaded()
 
     def _warn_unreaped(self, supervisor: Supervisor) -> None:
         left = [slot for slot in supervisor.slots.values() if slot.pid is not None]
@@ -230,6 +249,11 @@ class Daemon:
             f"stopped without {names}: it does not end although it was killed",
             "see what it waits for in /proc/PID/stack; its memory stays occupied until it ends",
         )
+
+
+def _control_socket(listeners: Sequence[UnixListener]) -> UnixListener | None:
+    """The socket that ``llmctl`` uses, if there is one."""
+    return next((each for each in listeners if "control" in each.config.serve), None)
 
 
 def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> int:
@@ -242,6 +266,7 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
     Raises:
         OperatorError: if the machine does not allow what the configuration asks for.
     """
+    service = systemd.take(os.environ)
     tree.set_child_subreaper()
     cores = sorted(os.sched_getaffinity(0))
     plan = slot_launches(loaded.config, cores=cores, environ=os.environ)
@@ -255,7 +280,7 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
 
         async def run() -> int:
             parking = ParkingRecords(state_dir)
-            daemon = Daemon(loaded, plan.warnings, records, parking, on_ready)
+            daemon = Daemon(loaded, plan.warnings, records, parking, on_ready, service)
             try:
                 daemon.tell_start()
                 daemon.end_leftovers()

@@ -12,17 +12,18 @@ from tools.reference.commands import commands
 from tools.reference.configuration import configuration
 from tools.reference.control_api import control_api
 from tools.reference.event_log import event_log
+from tools.reference.metrics import metrics
 from tools.reference.words import word_lists
 
 DOCUMENT = ROOT / "docs" / "reference.md"
 
-_CONTENTS = ("Configuration", "Commands", "Routes", "Events", "Words")
+_CONTENTS = ("Configuration", "Commands", "Routes", "Events", "Metrics", "Words")
 
 
 def reference() -> str:
     """The whole document."""
     contents = ", ".join(f"[{title}](#{title.lower()})" for title in _CONTENTS)
-    sections = (configuration(), commands(), control_api(), event_log(), word_lists())
+    sections = (configuration(), commands(), control_api(), event_log(), metrics(), word_lists())
     head = markdown.section(
         1,
         "Reference",
