@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from supervisord_llm import __version__
+from supervisord_llm.config.arguments import hide_arguments
 from supervisord_llm.config.dump import effective
 from supervisord_llm.config.launch import LaunchPlan, SlotLaunch, slot_launches
 from supervisord_llm.config.load import LoadedConfig, load
@@ -93,7 +94,7 @@ def check(context: click.Context, path: Path | None) -> int:
     """Check a configuration and print what would run.
 
     Prints, as TOML, every key with the value in force, and the command line of each slot. Values of
-    environment variables are not shown.
+    environment variables are not shown, nor arguments that look like secrets.
     """
     loaded = load(_choose(context, path), os.environ)
     plan = slot_launches(loaded.config, cores=sorted(os.sched_getaffinity(0)), environ=os.environ)
@@ -185,7 +186,7 @@ def _slot(launch: SlotLaunch, *, standby: bool) -> Iterator[str]:
         f"nice {launch.nice}, oom_score_adj {launch.oom_score_adj}"
     )
     # A newline in an argument must not end the comment.
-    words = [word if word.isprintable() else repr(word) for word in launch.argv]
+    words = [word if word.isprintable() else repr(word) for word in hide_arguments(launch.argv)]
     yield f"#   {shlex.join(words)}"
     yield f"#   environment: {' '.join(sorted(launch.env))}"
     if launch.rlimits:

@@ -1,10 +1,11 @@
-"""What a valid configuration says in vain: keys that others leave without an effect."""
+"""What a valid configuration says in vain, or to more people than it means to."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
+from supervisord_llm.config.arguments import secret_options
 from supervisord_llm.config.problems import ConfigWarning
 from supervisord_llm.config.schema import Config, PoolConfig
 from supervisord_llm.config.units import show
@@ -17,6 +18,14 @@ def advise(config: Config) -> Iterator[ConfigWarning]:
     """
     members = Counter(pool.exclusive for pool in config.pool.values())
     for name, pool in config.pool.items():
+        if options := secret_options(pool.command):
+            yield ConfigWarning(
+                "secret",
+                f"the command of pool {name} seems to have a secret in it "
+                f"({', '.join(map(show, options))}): every user of this machine can read that "
+                "with `ps`",
+                "give it to the worker in a file, or in env or pass_env",
+            )
         if pool.load == "eager" and pool.idle_ttl != PoolConfig(command=pool.command).idle_ttl:
             yield ConfigWarning(
                 "load",

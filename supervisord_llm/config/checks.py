@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from supervisord_llm.config.arguments import hide_arguments
 from supervisord_llm.config.checks_log import log_findings
 from supervisord_llm.config.checks_models import model_findings
 from supervisord_llm.config.placeholders import SLOT_FACTS, fill, folders
@@ -156,7 +157,10 @@ def _group_findings(config: Config) -> Iterator[Finding]:
 def _text_findings(path: str, pool: PoolConfig, environ: Mapping[str, str]) -> Iterator[Finding]:
     if pool.command and not pool.command[0]:
         yield f"{path}.command[0]", (), "cannot be empty; write the program to run"
-    texts = [(f"{path}.command[{i}]", text, False) for i, text in enumerate(pool.command)]
+    shown = hide_arguments(pool.command)
+    texts = [
+        (f"{path}.command[{i}]", text, text != shown[i]) for i, text in enumerate(pool.command)
+    ]
     tables = [(f"{path}.env", pool.env)]
     tables += [(f"{path}.per_slot_env[{i}]", table) for i, table in enumerate(pool.per_slot_env)]
     for where, table in tables:

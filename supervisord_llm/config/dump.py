@@ -8,11 +8,9 @@ from typing import Any, cast
 from msgspec import inspect
 
 from supervisord_llm.config import units
+from supervisord_llm.config.arguments import HIDDEN, hide_arguments
 from supervisord_llm.config.schema import Config
 from supervisord_llm.config.wording import unwrap
-
-HIDDEN = "…"
-"""Stands for the value of an environment variable, which may be a secret."""
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "duration": units.format_duration,
@@ -42,6 +40,8 @@ def plain(kind: inspect.Type, value: Any) -> object:
         )
     if extra.get("secret"):
         return HIDDEN
+    if extra.get("arguments"):
+        return hide_arguments(value)
     if written := _WRITERS.get(extra.get("unit", "")):
         return written(value)
     if isinstance(kind, inspect.StructType):

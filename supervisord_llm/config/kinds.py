@@ -53,10 +53,14 @@ Environment = dict[str, Annotated[str, msgspec.Meta(extra={"secret": True})]]
 Argv = Annotated[
     tuple[str, ...],
     msgspec.Meta(
-        min_length=1, extra={"wanted": 'a list, such as ["sllm-llama-worker", "--model", "FILE"]'}
+        min_length=1,
+        extra={
+            "wanted": 'a list, such as ["sllm-llama-worker", "--model", "FILE"]',
+            "arguments": True,
+        },
     ),
 ]
-"""A program and its arguments."""
+"""A program and its arguments; those that look like secrets are shown by no message or dump."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
