@@ -32,13 +32,13 @@ async def complete(front: Front, request: Request) -> ASGIApp:
         check_unsupported(body)
         asked.check()
         prompts = asked.prompts
-        session = session_of(request, asked)
+        pool = pool_of(front, asked)
+        session = session_of(request, asked, pool)
         if session is not None and len(prompts) > 1:
             raise InvalidRequest(
                 "cannot use a session for several prompts; send one at a time, or no session",
                 param="session_id",
             )
-        pool = pool_of(front, asked)
     specs = [
         spec_of(request, asked, prompt, session=session, max_tokens=asked.max_tokens)
         for prompt in prompts

@@ -40,14 +40,17 @@ def note_request_id(request: Request) -> None:
     request.state.reply_headers = {"x-request-id": id_}
 
 
-def session_of(request: Request, asked: Completion) -> str | None:
+def session_of(request: Request, asked: Completion, pool: Pool) -> str | None:
     """Return the session that the body names, or else a header.
+
+    Clients send such headers to whatever server they have, so they are passed over where none of
+    the pool's workers keeps sessions.
 
     Raises:
         InvalidRequest: if that cannot be a session's name.
     """
     named = asked.session_id
-    if named is None:
+    if named is None and pool.keeps_sessions is not False:
         headers = (request.headers.get(name) for name in SESSION_HEADERS)
         named = next((each for each in headers if each), None)
     if named is not None:

@@ -152,6 +152,11 @@ class Pool(PoolFacts):
         self._tools.turn(accept)
         return RequestStream(request, before)
 
+    @property
+    def keeps_sessions(self) -> bool | None:
+        """Whether its workers keep named sessions; ``None`` until one of them has told."""
+        return self._keeps_sessions
+
     def _refuse_session(self, spec: RequestSpec) -> None:
         # By the last worker's word: while all of them are new and load, nobody else can tell.
         if spec.session_id is not None and self._keeps_sessions is False:

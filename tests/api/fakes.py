@@ -119,6 +119,7 @@ class FakePool:
         self.reloading = False
         self.revision = 1
         self.sessions = 0
+        self.keeps_sessions: bool | None = True
         self.told: list[str] = []
         """What the pool was told to do."""
         self.refusal: Refused | None = None

@@ -209,6 +209,15 @@ async def test_each_header_may_name_the_session(door: Door, header: str) -> None
     assert ["trip-1"] == [spec.session_id for spec in door.pool.specs]
 
 
+async def test_a_header_is_passed_over_where_no_sessions_are_kept(door: Door) -> None:
+    """Its client sends it to whatever server it has."""
+    door.pool.keeps_sessions = False
+    async with await door.connect() as stream:
+        await stream.send_all(post("/v1/completions", STREAM, "x-session-affinity: trip"))
+        await door.pool.next_request()
+    assert [None] == [spec.session_id for spec in door.pool.specs]
+
+
 async def test_a_clients_own_request_id_comes_back(door: Door) -> None:
     """With the head of a stream; without one it is the daemon's."""
     for header, expected in [(["X-Request-ID: abc"], b"abc"), ([], b"req_2")]:

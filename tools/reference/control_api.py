@@ -15,6 +15,7 @@ from supervisord_llm.api.routes import ROUTES
 from supervisord_llm.core.words import RejectReason
 from supervisord_llm.errors import ClientError, Refused
 from tools.reference import docstrings, markdown
+from tools.reference.completions import completions
 from tools.reference.kinds import in_words
 
 PACKAGE = "supervisord_llm."
@@ -35,6 +36,7 @@ def control_api() -> str:
         "`serve`. GET routes answer HEAD too.",
         markdown.table(("method", "path", "group", "what it does"), routes),
         _errors(),
+        completions(),
         _records(),
     )
 
