@@ -400,7 +400,7 @@ def test_a_fault_of_a_pool_is_told_with_its_key_and_remedy(
             'log.format: cannot be "console" with log.file, which is JSON; write "auto"',
         ),
         (
-            f'{POOL}[log]\nrotate_keep = 0',
+            f"{POOL}[log]\nrotate_keep = 0",
             "log.rotate_keep: cannot use 0; write a whole number from 1 to 1000",
         ),
         (
