@@ -20,7 +20,8 @@ import trio
 
 from supervisord_llm import __version__, events
 from supervisord_llm.api.front import Front
-from supervisord_llm.api.listeners import UnixListener, open_listeners
+from supervisord_llm.api.keys import KeyRings
+from supervisord_llm.api.listeners import Listener, open_listeners
 from supervisord_llm.api.server import serve
 from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import LoadedConfig
@@ -101,7 +102,7 @@ class Daemon:
         self._publish(events.DaemonStopping(reason=reason, forced=forced))
         (self._hurry if forced else self._stop).set()
 
-    async def run(self, listeners: list[UnixListener]) -> int:
+    async def run(self, listeners: list[Listener]) -> int:
         """Serve until told to stop, then stop everything; the exit code.
 
         The whole process is the daemon's: its signals, and its children, all of them workers or
@@ -117,7 +118,10 @@ class Daemon:
             environ=os.environ,
             sweep=True,
         )
-        reconfigure = Reconfiguration(self._loaded, supervisor, self.log.publish, os.environ)
+        keys = KeyRings(self._loaded.keys)
+        reconfigure = Reconfiguration(
+            self._loaded, supervisor, self.log.publish, os.environ, replace_keys=keys.replace
+        )
         lag = LagMeter(lambda seconds: self._publish(events.DaemonLoopLag(seconds=seconds)))
         front = Front(
             supervisor=supervisor,
@@ -127,6 +131,7 @@ class Daemon:
             publish=self.log.publish,
             live=lambda: lag.seconds <= self.config.daemon.max_loop_lag,
             reload_config=reconfigure,
+            keys=keys,
             config_path=str(self._loaded.path.absolute()),
             version=__version__,
         )
@@ -139,6 +144,9 @@ class Daemon:
                 lambda: supervisor.pools.values(),  # noqa: PLW0108 - they are others in time
                 partial(self._alive, front, _control_socket(listeners)),
             )
+            for listener in listeners:
+                serves = list(listener.config.serve)
+                self._publish(events.DaemonListening(address=listener.address, serves=serves))
             await nursery.start(supervisor.run)
             nursery.start_soon(self._tell_ready, supervisor)
             await self._stop.wait()
@@ -148,12 +156,12 @@ class Daemon:
         self._publish(events.DaemonStopped(exit_code=0))
         return 0
 
-    async def _alive(self, front: Front, control: UnixListener | None, within: float) -> bool:
+    async def _alive(self, front: Front, control: Listener | None, within: float) -> bool:
         """Whether the event loop is in time, and the control socket answers, within the seconds."""
         if not front.live() or control is None:
             return front.live()
         path = "/livez" if "probe" in control.config.serve else "/api/v1/status"
-        return await answers(str(control.path), path, within=within)
+        return await answers(control.address.removeprefix("unix:"), path, within=within)
 
     def _publish(self, event: events.Event) -> None:
         self.log.publish(event)
@@ -251,7 +259,7 @@ class Daemon:
         )
 
 
-def _control_socket(listeners: Sequence[UnixListener]) -> UnixListener | None:
+def _control_socket(listeners: Sequence[Listener]) -> Listener | None:
     """The socket that ``llmctl`` uses, if there is one."""
     return next((each for each in listeners if "control" in each.config.serve), None)
 

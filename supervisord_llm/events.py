@@ -47,6 +47,14 @@ class DaemonStarted(Event, tag_field="event", tag="daemon.started", frozen=True,
     """SHA-256 of the configuration file, hexadecimal."""
 
 
+class DaemonListening(Event, tag_field="event", tag="daemon.listening", frozen=True, kw_only=True):
+    """A socket takes connections."""
+
+    address: str
+    """With the port that it has indeed, where the configuration asks for any (port 0)."""
+    serves: list[str]
+
+
 class DaemonReady(Event, tag_field="event", tag="daemon.ready", frozen=True, kw_only=True):
     """The sockets serve and every required pool has had its first verdict: ready or parked."""
 

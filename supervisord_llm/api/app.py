@@ -11,8 +11,9 @@ from functools import partial
 
 import trio
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.routing import Route, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from supervisord_llm.api.errors import (
     ClientGone,
@@ -22,9 +23,10 @@ from supervisord_llm.api.errors import (
     internal_error,
 )
 from supervisord_llm.api.front import Front, error_id
+from supervisord_llm.api.gate import admit
 from supervisord_llm.api.inbox import Inbox
 from supervisord_llm.api.replies import error_reply
-from supervisord_llm.api.routes import ROUTES
+from supervisord_llm.api.routes import ROUTES, Endpoint
 from supervisord_llm.config.schema import ListenConfig
 from supervisord_llm.errors import ClientError, NotFound, Refused
 from supervisord_llm.events import DaemonError, HttpRefused
@@ -44,7 +46,7 @@ class App:
             [
                 Route(
                     route.path,
-                    partial(route.handler, front),
+                    partial(_serve, front, route),
                     methods=[route.method],
                     name=f"{route.method} {route.path}",
                 )
@@ -59,7 +61,11 @@ class App:
         inbox = Inbox(scope, receive)
         reply = _Outbox(inbox, send)
         scope["app"] = self
-        scope["state"] |= {"listen": self._listen, "closing": self.closing}
+        scope["state"] |= {
+            "listen": self._listen,
+            "closing": self.closing,
+            "client": scope["state"]["peer"].client,
+        }
         try:
             await self._router(scope, inbox, reply)
         except ClientGone:
@@ -103,6 +109,12 @@ class App:
             )
         )
         return internal_error(id_)
+
+
+async def _serve(front: Front, route: Endpoint, request: Request) -> ASGIApp:
+    if route.group == "inference":
+        admit(request, front.keys)
+    return await route.handler(front, request)
 
 
 class _Outbox:

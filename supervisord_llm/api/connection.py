@@ -11,6 +11,7 @@ or ``Upgrade:`` in the raw bytes was not taken: it would be a second, worse pars
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -29,13 +30,16 @@ from starlette.types import ASGIApp
 
 from supervisord_llm.api.stream import GuardedStream
 from supervisord_llm.errors import InternalError
-from supervisord_llm.host.peers import Peer
+from supervisord_llm.host.peers import Peer, TcpPeer
 
 MAX_HEAD = 32 * 1024
 """Bytes of a request line and its headers, all together; more is answered with 431."""
 
 EARLY_BYTES_PATIENCE = 0.25
 """Seconds that a response may still take when bytes of the next request are here already."""
+
+LINGER = 2.0
+"""Seconds for which a client that is still sending is heard out, after its reply has ended."""
 
 SMALL_PIECE = 16 * 1024
 """Bytes that `Connection.send_body_now` takes at most."""
@@ -97,8 +101,12 @@ def _not_served(request: h11.Request) -> str | None:
         return "another version than HTTP/1.x"
     if request.method == b"CONNECT":
         return "CONNECT"
-    if any(name == b"upgrade" for name, _ in request.headers):
+    names = {name for name, _ in request.headers}
+    if b"upgrade" in names:
         return "an upgrade of the protocol"
+    # Whoever stands between may have believed the other one, and sees other requests than we do.
+    if {b"content-length", b"transfer-encoding"} <= names:
+        return "both Content-Length and Transfer-Encoding"
     return None
 
 
@@ -120,7 +128,8 @@ def settings(*, idle_timeout: float) -> Config:
 class Connection(TCPServer):
     """One accepted connection; ``await connection.run()`` serves it until it is closed.
 
-    ``peer`` reaches the application as ``scope["state"]["peer"]``.
+    ``peer`` reaches the application as ``scope["state"]["peer"]``. ``on_idle`` is told False when
+    the head of a request has arrived, and True when its reply has ended and another may follow.
     """
 
     stream: GuardedStream  # type: ignore[assignment]
@@ -132,12 +141,16 @@ class Connection(TCPServer):
         context: WorkerContext,
         stream: GuardedStream,
         *,
-        peer: Peer,
+        peer: Peer | TcpPeer,
         refuse: Refuse,
+        on_idle: Callable[[bool], None],
     ) -> None:
         state = {"peer": peer, "send_body_now": self.send_body_now}
         super().__init__(ASGIWrapper(app), config, context, state, stream)  # type: ignore[arg-type]
         self._refuse = refuse
+        self._on_idle = on_idle
+        self._reading = trio.CancelScope()
+        self._still_sends = False
         self._http = Http1(refuse=refuse, early=self._on_early_bytes)
         self._unsent = b""
         self._left = False
@@ -155,7 +168,10 @@ class Connection(TCPServer):
                 self._scope = nursery.cancel_scope
                 self.protocol = self._make_protocol(task_group)
                 await self.idle_task.restart(task_group, self._idle_timeout)
-                await self._read_data()
+                with self._reading:
+                    await self._read_data()
+                if self._still_sends:
+                    await self._hear_out()
                 # The client has left; its idle clock would hold the connection until it runs out,
                 # and so would the one that starts when its reply ends only after this.
                 self._left = True
@@ -169,10 +185,14 @@ class Connection(TCPServer):
         Hypercorn's own takes a lock, a cancel scope and two rounds of the event loop, which is most
         of what a token costs that comes alone. It still does what needs waiting, or goes wrong.
         """
-        if self._left and isinstance(event, Updated):
-            return
+        if isinstance(event, Updated):
+            self._on_idle(event.idle)
+            if self._left:
+                return
         if not isinstance(event, RawData) or self.send_lock.locked():
             await super().protocol_send(event)
+            if self._still_sends:
+                self._reading.cancel()
             return
         data, self._unsent = self._unsent + event.data, b""
         sent = self.stream.send_now(data)
@@ -220,6 +240,26 @@ class Connection(TCPServer):
         wrapper.protocol.connection = self._http
         self._h11_protocol = wrapper.protocol
         return wrapper
+
+    async def _close(self) -> None:
+        """Close, but not under the hands of a client that still sends.
+
+        The kernel answers what comes to a closed socket with a reset, for which many clients throw
+        away the reply that they have: the very one that says what was wrong with their request.
+        """
+        if self._http.their_state in {h11.SEND_BODY, h11.ERROR} and not self._left:
+            self._still_sends = True
+            self._on_idle(True)  # noqa: FBT003 - its one argument
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self.stream.send_eof()
+            return
+        await super()._close()
+
+    async def _hear_out(self) -> None:
+        gone = (trio.BrokenResourceError, trio.ClosedResourceError)
+        with trio.move_on_after(LINGER), suppress(*gone):
+            while await self.stream.receive_some(MAX_HEAD):
+                pass
 
     async def _idle_timeout(self) -> None:
         with trio.move_on_after(self.config.keep_alive_timeout) as patience:

@@ -36,6 +36,14 @@ class InvalidConfig(ClientError):
     """The configuration file has problems, so the daemon stays with what it has."""
 
 
+class Unauthorized(ClientError):
+    """The listener asks for an API key, and the client has presented none, or none of its."""
+
+
+class Forbidden(ClientError):
+    """The request may be a web page's that has no business with this daemon."""
+
+
 class ClientGone(Exception):
     """The client closed, or half-closed, its connection: nobody is left to answer."""
 
@@ -55,6 +63,8 @@ _CLIENT_ERRORS: dict[type[ClientError], tuple[int, str]] = {
     UnknownModel: (404, "unknown_model"),
     NotFound: (404, "not_found"),
     InvalidConfig: (400, "invalid_config"),
+    Unauthorized: (401, "invalid_api_key"),
+    Forbidden: (403, "forbidden"),
     MethodNotAllowed: (405, "method_not_allowed"),
     BodyTimeout: (408, "request_timeout"),
     BodyTooLarge: (413, "body_too_large"),
@@ -71,7 +81,11 @@ def http_error(error: ClientError | Refused) -> HttpError:
             headers["retry-after"] = str(max(1, math.ceil(wait)))
         return _reply(status, kind, str(error.reason), str(error), None, headers)
     status, code = _CLIENT_ERRORS[type(error)]
-    headers = {"allow": error.allow} if isinstance(error, MethodNotAllowed) else {}
+    headers = {}
+    if isinstance(error, MethodNotAllowed):
+        headers["allow"] = error.allow
+    elif isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
     return _reply(status, "invalid_request_error", code, str(error), error.param, headers)
 
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from supervisord_llm.api.keys import KeyRings
 from supervisord_llm.events import Event
 from supervisord_llm.runtime.reconfigure import Change
 from supervisord_llm.runtime.supervisor import Supervisor
@@ -30,6 +31,8 @@ class Front:
     """Reads the configuration file again and puts it in force; raises ``ConfigError``."""
     live: Callable[[], bool]
     """Whether the event loop's measured lag is within ``daemon.max_loop_lag``."""
+    keys: KeyRings
+    """The API keys that listeners ask for."""
     config_path: str
     version: str
 

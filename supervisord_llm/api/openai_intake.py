@@ -9,7 +9,6 @@ from starlette.requests import Request
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.sessions import check_session_id, find_pool
 from supervisord_llm.errors import InvalidRequest
-from supervisord_llm.host.peers import Peer
 from supervisord_llm.openai.completions import Prompt
 from supervisord_llm.openai.fields import Completion
 from supervisord_llm.runtime.pool import Pool
@@ -77,12 +76,11 @@ def spec_of(
     render: Render | None = None,
 ) -> RequestSpec:
     """Return what a worker is to be asked for; what is left out takes the pool's defaults."""
-    peer: Peer = request.state.peer
     return RequestSpec(
         prompt=prompt,
         render=render,
         session_id=session,
-        client=f"uid:{peer.uid}",
+        client=request.state.client,
         max_new_tokens=max_tokens,
         temperature=asked.temperature,
         top_p=asked.top_p,

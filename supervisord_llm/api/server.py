@@ -18,11 +18,13 @@ from hypercorn.trio.worker_context import WorkerContext
 from supervisord_llm.api.app import App
 from supervisord_llm.api.connection import Connection, settings
 from supervisord_llm.api.front import Front, Publish, error_id
-from supervisord_llm.api.listeners import UnixListener
+from supervisord_llm.api.listeners import Listener
+from supervisord_llm.api.room import Room
 from supervisord_llm.api.stream import GuardedStream
+from supervisord_llm.api.tcp_listener import TcpListener
 from supervisord_llm.config.schema import ListenConfig
 from supervisord_llm.events import DaemonError, DaemonWarning, HttpRefused
-from supervisord_llm.host.peers import Peer, peer_of
+from supervisord_llm.host.peers import Peer, TcpPeer, peer_of, tcp_peer_of
 
 FAREWELL = 1.0
 """Seconds that connections get, after accepting has ended, to end by themselves."""
@@ -30,10 +32,13 @@ FAREWELL = 1.0
 ACCEPT_WARNING_INTERVAL = 10.0
 """Seconds between warnings that accepting fails; trio tries again ten times a second."""
 
+FULL_WARNING_INTERVAL = 60.0
+"""Seconds between warnings that a listener is full and closes connections for newcomers."""
+
 
 async def serve(
     front: Front,
-    listeners: Sequence[UnixListener],
+    listeners: Sequence[Listener],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -57,14 +62,15 @@ async def serve(
 class _Server:
     """One listener's accepting task and connections."""
 
-    def __init__(self, front: Front, listener: UnixListener) -> None:
+    def __init__(self, front: Front, listener: Listener) -> None:
         self._front = front
         self._listener = listener
         self._limits: ListenConfig = listener.config
         self._app = App(front, listener.config)
         self._settings = settings(idle_timeout=listener.config.idle_timeout)
         self._context = WorkerContext(None)
-        self._live: set[GuardedStream] = set()
+        self._room: Room[GuardedStream] = Room(listener.config.max_connections)
+        self._full_told_at = -float("inf")
         self._accepting_ended = trio.Event()
         self._all_gone = trio.Event()
 
@@ -93,12 +99,12 @@ class _Server:
                 await self._context.terminated.set()
                 with trio.move_on_after(FAREWELL):
                     await self._wait_all_gone()
-                for stream in self._live:
+                for stream in self._room.members():
                     stream.cut()
                 connections.cancel_scope.cancel()
 
     async def _wait_all_gone(self) -> None:
-        while self._live:
+        while self._room:
             self._all_gone = trio.Event()
             await self._all_gone.wait()
 
@@ -117,23 +123,55 @@ class _Server:
             )
         finally:
             stream.cut()
-            self._live.discard(stream)
+            self._room.leave(stream)
             self._all_gone.set()
 
     async def _serve(self, stream: GuardedStream) -> None:
-        peer = peer_of(stream.socket.fileno())
+        fd = stream.socket.fileno()
+        try:
+            tcp = isinstance(self._listener, TcpListener)
+            peer = tcp_peer_of(fd) if tcp else peer_of(fd)
+        except OSError:  # it has left before it was asked who it is
+            return
         refuse = partial(self._refuse, peer)
-        if len(self._live) >= self._limits.max_connections:
+        admitted, displaced = self._room.admit(stream)
+        if not admitted:
             refuse(0, "one connection more than listen.max_connections")
             return
-        self._live.add(stream)
+        if displaced is not None:
+            displaced.cut()
+            self._tell_full()
         await Connection(
-            self._app, self._settings, self._context, stream, peer=peer, refuse=refuse
+            self._app,
+            self._settings,
+            self._context,
+            stream,
+            peer=peer,
+            refuse=refuse,
+            on_idle=partial(self._mark, stream),
         ).run()
         if stream.stalled:
             refuse(0, "a client that did not read for listen.send_timeout")
 
-    def _refuse(self, peer: Peer, status: int, reason: str) -> None:
+    def _mark(self, stream: GuardedStream, idle: bool) -> None:
+        self._room.mark(stream, idle=idle)
+
+    def _tell_full(self) -> None:
+        now = trio.current_time()
+        if now < self._full_told_at + FULL_WARNING_INTERVAL:
+            return
+        self._full_told_at = now
+        self._front.publish(
+            DaemonWarning(
+                topic="connections",
+                message=f"{self._listener.address} has {self._limits.max_connections} connections; "
+                "for each new one that is closed which has been without a request for longest",
+                remedy="look for clients that open connections and forget them, or raise "
+                "listen.max_connections",
+            )
+        )
+
+    def _refuse(self, peer: Peer | TcpPeer, status: int, reason: str) -> None:
         self._front.publish(HttpRefused(status=status, reason=reason, peer=str(peer)))
 
 

@@ -1,4 +1,4 @@
-"""``supervisord-llm``: runs the daemon, or checks a configuration and shows what it comes to."""
+"""``supervisord-llm``: runs the daemon, checks a configuration, or makes an API key."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 from supervisord_llm import __version__
 from supervisord_llm.config.arguments import hide_arguments
 from supervisord_llm.config.dump import effective
+from supervisord_llm.config.keys import append_line, key_line, new_key
 from supervisord_llm.config.launch import LaunchPlan, SlotLaunch, slot_launches
 from supervisord_llm.config.load import LoadedConfig, load
 from supervisord_llm.config.placeholders import bin_dir
@@ -42,6 +43,7 @@ _EPILOG = """\b
 Examples:
   supervisord-llm --config quickstart.toml
   supervisord-llm check --config mine.toml
+  supervisord-llm new-key alice --file api-keys
 
 \b
 Exit status: 0 stopped in order, or valid; 1 the machine did not allow it; 2 wrong usage;
@@ -103,6 +105,33 @@ def check(context: click.Context, path: Path | None) -> int:
         click.echo(line.encode(errors="surrogateescape"))
     for warning in [*loaded.warnings, *plan.warnings]:
         click.echo(f"warning: {warning.message}; {warning.remedy}", err=True)
+    return ExitCode.DONE
+
+
+@cli.command("new-key")
+@click.argument("name")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Append the key's line to this file of listen.api_keys; it is made if it is missing.",
+)
+def make_key(name: str, path: Path | None) -> int:
+    """Make an API key for NAME and print it, this once: only its hash is kept.
+
+    With a key of theirs, the requests of NAME take turns with those of others. A name may have
+    several keys, for as long as one replaces another. To withdraw a key, remove its line.
+    """
+    key = new_key()
+    line = key_line(name, key)
+    if path is None:
+        told = f"the line for the file of listen.api_keys:\n{line}"
+    else:
+        append_line(path, line)
+        told = f"added to {path}; `llmctl config reload` puts it into force"
+    click.echo(key)
+    click.echo(told, err=True)
     return ExitCode.DONE
 
 

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from supervisord_llm.config.arguments import hide_arguments
+from supervisord_llm.config.checks_listen import listen_findings
 from supervisord_llm.config.checks_log import log_findings
 from supervisord_llm.config.checks_models import model_findings
 from supervisord_llm.config.placeholders import SLOT_FACTS, fill, folders
-from supervisord_llm.config.problems import Problems, join
-from supervisord_llm.config.schema import Config, ListenConfig, PoolConfig
+from supervisord_llm.config.problems import Finding, Problems, join
+from supervisord_llm.config.schema import Config, PoolConfig
 from supervisord_llm.config.units import format_duration, format_size, show
 from supervisord_llm.errors import OperatorError
-
-SUN_PATH_MAX = 107
-"""Bytes of a path in ``sockaddr_un``, its final zero byte excluded (unix(7))."""
 
 _POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RESERVED = frozenset({
@@ -33,9 +31,6 @@ _RESERVED = frozenset({
     "WATCHDOG_USEC",
 })  # fmt: skip
 """Variables of a worker that are the daemon's to set or to withhold."""
-
-Finding = tuple[str, tuple[str, ...], str]
-"""The key that is named, the keys that it depends on, and the sentence."""
 
 
 def check(config: Config, environ: Mapping[str, str], problems: Problems) -> None:
@@ -60,16 +55,7 @@ def _findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         shown = show(config.daemon.state_dir)
         yield "daemon.state_dir", (), f"cannot use {shown}: relative; write an absolute path"
     yield from log_findings(config.log)
-    seen: dict[str, int] = {}
-    for index, listen in enumerate(config.listen):
-        path = f"listen[{index}]"
-        yield from _listen_findings(path, listen)
-        first = seen.setdefault(os.path.normpath(listen.address), index)
-        if first != index:
-            text = (
-                f"cannot listen on {show(listen.address)}: listen[{first}] does; give each its own"
-            )
-            yield f"{path}.address", (f"listen[{first}].address",), text
+    yield from listen_findings(config.listen)
     if not config.pool:
         yield "pool", (), "cannot start without a pool; write a table [pool.NAME] with a command"
     for name, pool in config.pool.items():
@@ -78,23 +64,6 @@ def _findings(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield from _text_findings(path, pool, environ)
     yield from _group_findings(config)
     yield from model_findings(config.pool)
-
-
-def _listen_findings(path: str, listen: ListenConfig) -> Iterator[Finding]:
-    address, where = listen.address, f"{path}.address"
-    socket = address.removeprefix("unix:")
-    length = len(os.fsencode(socket))
-    if socket == address or not os.path.isabs(socket):  # noqa: PTH117 - text that may be anything
-        text = f'cannot listen on {show(address)}; write "unix:" and the absolute path of a socket'
-        yield where, (), text
-    elif length > SUN_PATH_MAX:
-        text = (
-            f"cannot listen on {show(address)}: the path has {length} bytes, and a Unix socket's "
-            f"may have {SUN_PATH_MAX}; choose a shorter one"
-        )
-        yield where, (), text
-    if len(set(listen.serve)) < len(listen.serve):
-        yield f"{path}.serve", (), "cannot serve a group twice; name each once"
 
 
 def _pool_findings(path: str, pool: PoolConfig) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from supervisord_llm import paths
 from supervisord_llm.config.advice import advise
 from supervisord_llm.config.checks import check
 from supervisord_llm.config.decode import decode
+from supervisord_llm.config.keys import ApiKeys, KeyFiles, read_keys
 from supervisord_llm.config.placeholders import fill, folders
 from supervisord_llm.config.problems import ConfigWarning, Problems
 from supervisord_llm.config.schema import Config, ListenConfig
@@ -30,6 +31,8 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     digest: str
     """The file's SHA-256 in hexadecimal digits."""
     warnings: list[ConfigWarning]
+    keys: KeyFiles = {}
+    """What the files of ``listen.api_keys`` hold."""
 
 
 def load(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
@@ -52,10 +55,11 @@ def load(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     )
     config = _fill_in(config, environ, problems)
     check(config, environ, problems)
+    keys = _read_key_files(config, problems)
     if problems.sentences:
         raise ConfigError(str(path), problems.sentences)
-    warnings += advise(config)
-    return LoadedConfig(config, path, hashlib.sha256(content).hexdigest(), warnings)
+    warnings += [*advise(config), *_advise_on_keys(keys)]
+    return LoadedConfig(config, path, hashlib.sha256(content).hexdigest(), warnings, keys)
 
 
 def _read(path: Path) -> bytes:
@@ -85,7 +89,14 @@ def _move_control_socket(
 ) -> tuple[ListenConfig, ...]:
     """Give the first control listener the address that the environment asks for."""
     moved = list(listeners)
-    first = next((i for i, each in enumerate(moved) if "control" in each.serve), None)
+    first = next(
+        (
+            index
+            for index, each in enumerate(moved)
+            if "control" in each.serve and not each.address.startswith("tcp:")
+        ),
+        None,
+    )
     if first is None:
         warnings.append(
             ConfigWarning(
@@ -115,7 +126,35 @@ def _fill_in(config: Config, environ: Mapping[str, str], problems: Problems) -> 
     daemon = replace(config.daemon, state_dir=filled("daemon.state_dir", config.daemon.state_dir))
     log = replace(config.log, file=filled("log.file", config.log.file))
     listen = tuple(
-        replace(each, address=filled(f"listen[{index}].address", each.address))
+        replace(
+            each,
+            address=filled(f"listen[{index}].address", each.address),
+            api_keys=filled(f"listen[{index}].api_keys", each.api_keys),
+        )
         for index, each in enumerate(config.listen)
     )
     return replace(config, daemon=daemon, log=log, listen=listen)
+
+
+def _read_key_files(config: Config, problems: Problems) -> dict[str, ApiKeys]:
+    found: dict[str, ApiKeys] = {}
+    for index, listen in enumerate(config.listen):
+        where = f"listen[{index}].api_keys"
+        if not listen.api_keys or listen.api_keys in found or problems.touch([where]):
+            continue
+        try:
+            found[listen.api_keys] = read_keys(Path(listen.api_keys))
+        except OperatorError as error:
+            problems.add(where, str(error))
+    return found
+
+
+def _advise_on_keys(keys: KeyFiles) -> Iterator[ConfigWarning]:
+    # No problem: who withdraws the last key wants that to take effect.
+    for path, entries in keys.items():
+        if not entries:
+            yield ConfigWarning(
+                "api_keys",
+                f"nobody has a key in {path}, so every request that needs one is refused",
+                f"make one with `supervisord-llm new-key NAME --file {path}`",
+            )

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+Finding = tuple[str, tuple[str, ...], str]
+"""The key that is named, the keys that it depends on, and the sentence."""
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from supervisord_llm.config.kinds import BufferSize, Duration, Interval, LogSize, Table
+from supervisord_llm.config.kinds import BufferSize, Duration, Interval, LogSize, Strings, Table
 from supervisord_llm.config.schema_pool import (
     CancelConfig,
     HealthConfig,
@@ -76,7 +76,9 @@ class ListenConfig(Table, frozen=True, kw_only=True):
     """``[[listen]]``: a socket and what is served on it."""
 
     address: str = "unix:{runtime_dir}/control.sock"
-    """``unix:`` and an absolute path of at most 107 bytes."""
+    """``unix:`` and an absolute path of at most 107 bytes, or ``tcp:``, an IP address or
+    ``localhost``, and a port: ``tcp:127.0.0.1:8000``, ``tcp:[::1]:8000``; port 0 is any free one.
+    """
     mode: Annotated[
         str,
         msgspec.Meta(
@@ -91,11 +93,22 @@ class ListenConfig(Table, frozen=True, kw_only=True):
     serve: Annotated[
         tuple[Literal["control", "inference", "probe"], ...], msgspec.Meta(min_length=1)
     ] = ("control", "inference", "probe")
-    """The groups of routes."""
+    """The groups of routes; ``control`` on Unix sockets only."""
+    api_keys: str = ""
+    """The absolute path of a file of API keys, which ``inference`` then asks for; empty for none.
+    """
+    allow_without_key: bool = False
+    """Whether ``inference`` on a loopback TCP address may be used by every user of the machine."""
+    allowed_hosts: Strings = ()
+    """Names besides ``localhost`` by which such a listener may be called: no web page from
+    elsewhere may use it.
+    """
     max_body: BufferSize = 16 * 2**20
     """A longer request body is refused."""
     max_connections: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1024
-    """Open connections; one more is closed at once."""
+    """Open connections; one more takes the place of the one that has been without a request for
+    longest, or is closed at once if all have one.
+    """
     send_timeout: Interval = 10.0
     """A send without progress for this long breaks the connection."""
     body_timeout: Interval = 30.0

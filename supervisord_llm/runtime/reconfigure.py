@@ -1,14 +1,15 @@
-"""Reads the configuration file again and puts what changed into force, or changes nothing."""
+"""Reads the configuration and its key files again; puts what changed into force, or nothing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from supervisord_llm import events
 from supervisord_llm.config.diff import compare, in_force
+from supervisord_llm.config.keys import KeyFiles, describe_changes
 from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import LoadedConfig, load
 from supervisord_llm.config.problems import ConfigWarning
@@ -39,13 +40,20 @@ class Reconfiguration:
         supervisor: Supervisor,
         publish: Publish,
         environ: Mapping[str, str],
+        *,
+        replace_keys: Callable[[KeyFiles], None],
     ) -> None:
-        """Begin with the configuration that the daemon was started with."""
+        """Begin with the configuration that the daemon was started with.
+
+        ``replace_keys`` is given what the files of API keys hold whenever they were read again.
+        """
         self._path = loaded.path
         self._config = loaded.config
         self._supervisor = supervisor
         self._publish = publish
         self._environ = environ
+        self._keys = loaded.keys
+        self._replace_keys = replace_keys
 
     def __call__(self) -> Change:
         """Read the file again.
@@ -67,10 +75,13 @@ class Reconfiguration:
         config = in_force(self._config, loaded.config)
         self._supervisor.reconfigure(config, difference)
         self._config = config
+        differences = [*difference.sentences, *describe_changes(self._keys, loaded.keys)]
+        self._keys = {**self._keys, **loaded.keys}
+        self._replace_keys(loaded.keys)
         self._publish(
             events.ConfigReloaded(
                 digest=loaded.digest,
-                differences=difference.sentences,
+                differences=differences,
                 needs_restart=difference.needs_restart,
             )
         )
@@ -82,7 +93,7 @@ class Reconfiguration:
             )
         return Change(
             loaded.digest,
-            difference.sentences,
+            differences,
             difference.needs_restart,
             [f"{warning.message}; {warning.remedy}" for warning in warnings],
         )

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import trio
 
 from supervisord_llm.api.front import Front
+from supervisord_llm.api.keys import KeyRings
 from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import ledger
 from supervisord_llm.core.words import (
@@ -253,6 +254,7 @@ class FakeDaemon:
     ring: Ring = field(default_factory=lambda: Ring(1000))
     totals: Totals = field(default_factory=Totals)
     metrics: Metrics = field(default_factory=Metrics)
+    keys: KeyRings = field(default_factory=KeyRings)
     stopping: bool = False
     is_live: bool = True
     boot: str = "boot-1"
@@ -323,6 +325,7 @@ class FakeDaemon:
             publish=self.log.publish,
             reload_config=self.reload_config,
             live=lambda: self.is_live,
+            keys=self.keys,
             config_path="/etc/daemon.toml",
             version="1.2.3",
         )

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from supervisord_llm.api.front import Front
+from supervisord_llm.api.keys import KeyRings
 from supervisord_llm.api.listeners import open_listeners
 from supervisord_llm.api.server import serve
 from supervisord_llm.client import Client, GenerateStream
@@ -108,7 +109,10 @@ async def house(
             launcher=SCRIPTS / "sllm-launch",
             sweep=False,
         )
-        reconfigure = Reconfiguration(loaded, supervisor, log.publish, os.environ)
+        keys = KeyRings(loaded.keys)
+        reconfigure = Reconfiguration(
+            loaded, supervisor, log.publish, os.environ, replace_keys=keys.replace
+        )
         front = Front(
             supervisor=supervisor,
             ring=ring,
@@ -116,6 +120,7 @@ async def house(
             metrics=metrics,
             publish=log.publish,
             reload_config=reconfigure,
+            keys=keys,
             live=lambda: True,
             config_path=str(loaded.path),
             version="1.2.3",
@@ -123,8 +128,9 @@ async def house(
         async with trio.open_nursery() as nursery:
             await nursery.start(serve, front, listeners)
             await nursery.start(supervisor.run)
-            async with Client(listeners[0].path) as client:
-                made = House(supervisor, ring, events, listeners[0].path, client)
+            socket = Path(listeners[0].address.removeprefix("unix:"))
+            async with Client(socket) as client:
+                made = House(supervisor, ring, events, socket, client)
                 if ready:
                     await made.wait_serving(workers)
                 try:

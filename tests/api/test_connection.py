@@ -6,8 +6,9 @@ from contextlib import suppress
 
 import pytest
 import trio
+import trio.testing
 
-from supervisord_llm.events import CancelRequested, HttpRefused
+from supervisord_llm.events import CancelRequested, DaemonWarning, HttpRefused
 from tests.api.conftest import Door, OpenDoor
 from tests.api.raw import GENERATE, get, post, read_to_end, read_until
 
@@ -261,13 +262,13 @@ async def test_a_slow_reader_is_not_cut(open_door: OpenDoor) -> None:
 
 
 async def test_one_connection_too_many_is_closed_at_once(open_door: OpenDoor) -> None:
-    """Those that are there go on; when one of them leaves there is room again."""
+    """If each that is there has a request; when one of them ends there is room again."""
     async with open_door(max_connections=2) as door:
         first, second = await door.connect(), await door.connect()
         async with first, second:
             for stream in (first, second):
-                await stream.send_all(get("/livez"))
-                await read_until(stream, b"live\n")
+                await stream.send_all(post("/api/v1/generate", GENERATE))
+                await read_until(stream, b"accepted")
             async with await door.connect() as third:
                 assert b"" == await read_to_end(third)
             refused = await door.daemon.wait_event(HttpRefused)
@@ -275,13 +276,35 @@ async def test_one_connection_too_many_is_closed_at_once(open_door: OpenDoor) ->
                 refused.status,
                 refused.reason,
             )
-            await first.send_all(get("/livez"))
-            await read_until(first, b"live\n")
-            await second.aclose()
-            with trio.fail_after(5):
-                while True:
-                    async with await door.connect() as fourth:
-                        with suppress(trio.BrokenResourceError):
-                            await fourth.send_all(get("/livez", "connection: close"))
-                        if (await read_to_end(fourth)).endswith(b"live\n"):
-                            break
+            request = await door.pool.next_request()
+            door.pool.assign(request)
+            door.pool.complete(request)
+            await read_until(first, b"\r\n0\r\n\r\n")
+            await trio.testing.wait_all_tasks_blocked()
+            async with await door.connect() as fourth:
+                await fourth.send_all(get("/livez", "connection: close"))
+                assert (await read_to_end(fourth)).endswith(b"live\n")
+
+
+async def test_an_idle_connection_makes_room(open_door: OpenDoor) -> None:
+    """The one that has been idle for longest is closed, the others go on; one warning tells it."""
+    async with open_door(max_connections=2) as door:
+        first, second = await door.connect(), await door.connect()
+        async with first, second:
+            for stream in (first, second, first):
+                await stream.send_all(get("/livez"))
+                await read_until(stream, b"live\n")
+            async with await door.connect() as third:
+                await third.send_all(get("/livez"))
+                await read_until(third, b"live\n")
+                assert b"" == await read_to_end(second)
+                async with await door.connect() as fourth:
+                    await fourth.send_all(get("/livez"))
+                    await read_until(fourth, b"live\n")
+                assert b"" == await read_to_end(first)
+        [warning] = door.daemon.events
+        assert isinstance(warning, DaemonWarning)
+        assert ("connections", f"unix:{door.path} has 2 connections") == (
+            warning.topic,
+            warning.message.partition(";")[0],
+        )

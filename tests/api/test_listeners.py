@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisord_llm.api.listeners import SUN_PATH_MAX, open_listeners
+from supervisord_llm.api.listeners import open_listeners
+from supervisord_llm.config.addresses import SUN_PATH_MAX
 from supervisord_llm.config.schema import ListenConfig
 from supervisord_llm.errors import AddressInUse, OperatorError
 

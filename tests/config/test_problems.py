@@ -331,10 +331,11 @@ def test_a_fault_of_a_pool_is_told_with_its_key_and_remedy(
             ),
         ),
         (
-            f'{POOL}[[listen]]\naddress = "tcp:127.0.0.1:80"',
+            f'{POOL}[[listen]]\naddress = "udp:127.0.0.1:80"',
             (
-                'listen[0].address: cannot listen on "tcp:127.0.0.1:80"; '
-                'write "unix:" and the absolute path of a socket'
+                'listen[0].address: cannot listen on "udp:127.0.0.1:80"; write "unix:" and the '
+                'absolute path of a socket, or "tcp:", an IP address or localhost, and a port, '
+                'such as "tcp:127.0.0.1:8000" or "tcp:[::1]:8000"'
             ),
         ),
         (
