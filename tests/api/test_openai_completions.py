@@ -5,17 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import trio
 
+from supervisord_llm.core.words import CancelledBy
 from supervisord_llm.events import (
     CancelRequested,
     RequestAccepted,
     RequestFinished,
     RequestRejected,
+    RequestStarted,
 )
+from supervisord_llm.schema import Token
 from tests.api.conftest import Door
-from tests.api.house import house
+from tests.api.house import ask, house, next_of
 from tests.api.openai import choices, complete, error_of, events, http_of
+from tests.harness import QUICK
 
 
 async def test_a_completion_is_one_value(tmp_path: Path) -> None:
@@ -155,6 +161,42 @@ async def test_what_cannot_be_done_is_said_with_its_field(
     told = [each for each in door.daemon.events if isinstance(each, RequestRejected)]
     assert [(code, param)] == [(each.code, each.field) for each in told]
     assert not door.daemon.accepted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_queue_that_is_full_takes_none_of_the_prompts(tmp_path: Path, stream: bool) -> None:
+    """429, and when to come again; the one that had been taken is withdrawn."""
+    settings = QUICK + "queue.max_queued = 1\n"
+    async with (
+        house(tmp_path, settings=settings) as at,
+        at.client.generate(ask("x sim.tokens=100000 sim.tps=200")) as other,
+    ):
+        await next_of(other, Token)
+        reply = await complete(at, ["a", "b"], stream=stream)
+        withdrawn = await at.wait(RequestFinished)
+    assert (429, "queue_full") == (reply.status_code, error_of(reply)["code"])
+    assert 1 <= int(reply.headers["retry-after"])
+    assert CancelledBy.CLIENT is withdrawn.cancelled_by
+    assert ["queue_full"] == [each.code for each in at.all(RequestRejected)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_operator_cancels_is_not_to_be_sent_again(
+    tmp_path: Path, stream: bool
+) -> None:
+    """While it is still read, it has a status, and the header that libraries follow."""
+    async with house(tmp_path) as at, trio.open_nursery() as nursery:
+        replies: list[httpx.Response] = []
+
+        async def client() -> None:
+            replies.append(await complete(at, "x sim.slow=prefill", stream=stream))
+
+        nursery.start_soon(client)
+        started = await at.wait(RequestStarted)
+        await at.client.cancel(started.request)
+    [reply] = replies
+    assert (503, "cancelled") == (reply.status_code, error_of(reply)["code"])
+    assert "false" == reply.headers["x-should-retry"]
 
 
 async def test_models_are_listed(tmp_path: Path) -> None:
