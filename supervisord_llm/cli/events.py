@@ -66,9 +66,9 @@ async def events(session: Session, *, follow: bool, since: int | None, level: Le
 
 async def _pass_on(session: Session, stream: EventStream) -> None:
     """Print the lines as they came: a newer daemon's fields are none of our business."""
-    await session.out.write(stream.raw.decode() + "\n")
+    await session.out.write_json(stream.raw)
     async for _ in stream:
-        await session.out.write(stream.raw.decode() + "\n")
+        await session.out.write_json(stream.raw)
 
 
 def _ranks(level: object) -> int:

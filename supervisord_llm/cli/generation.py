@@ -70,7 +70,7 @@ class Generation:
 
     async def _follow(self, stream: GenerateStream) -> None:
         if self._session.as_json:
-            await self._session.out.write(stream.raw.decode() + "\n")
+            await self._session.out.write_json(stream.raw)
         elif stream.accepted.queued:
             self._session.say(f"waiting, {stream.accepted.queued} before it in the queue", "dim")
         async for line in stream:
@@ -79,7 +79,7 @@ class Generation:
                 if line.attempt > 1 and not self._session.as_json:
                     self._session.say(f"its worker failed; attempt {line.attempt}", "dim")
             if self._session.as_json:
-                await self._session.out.write(stream.raw.decode() + "\n")
+                await self._session.out.write_json(stream.raw)
             elif isinstance(line, Token) and line.text:
                 self._ends_line = line.text.endswith("\n")
                 safe = printable(line.text) if self._session.fitted else line.text

@@ -52,7 +52,7 @@ async def logs(session: Session, slot: str, *, follow: bool, lines: int | None) 
 async def _show(session: Session, slot: str, stream: LogStream) -> None:
     async for line in stream:
         if session.as_json:
-            await session.out.write(stream.raw.decode() + "\n")
+            await session.out.write_json(stream.raw)
         else:
             await session.print(_render(slot, line))
 

@@ -23,6 +23,9 @@ PIPE_ROOM = 4096
 _PRINTABLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _PRINTABLE |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
+# The same for JSON, in which the other control characters are written like this anyway.
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
 
 def printable(text: str) -> str:
     """The text with its control characters made visible; newlines and tabs stay."""
@@ -57,6 +60,13 @@ class Output:
                 raise
             except OSError as error:
                 raise OutputError(f"cannot write the output: {error.strerror}") from error
+
+    async def write_json(self, line: bytes) -> None:
+        """Write a line of JSON as it came, but for characters that a terminal would obey.
+
+        Raises what `write` does.
+        """
+        await self.write(line.decode().translate(_JSON_ESCAPES) + "\n")
 
 
 async def _wait_writable(descriptor: int) -> None:

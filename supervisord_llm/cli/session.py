@@ -66,22 +66,29 @@ class Session:
 
     async def print(self, *parts: Table | Text) -> None:
         """Print to standard output: coloured and wrapped at a terminal, else plain and whole."""
+        await self.out.write(self.rendered(*parts))
+
+    def rendered(self, *parts: Table | Text) -> str:
+        """What `print` would print."""
         with self._console.capture() as rendered:
             for part in parts:
                 self._console.print(part, soft_wrap=not self.fitted, crop=False)
-        await self.out.write(rendered.get())
+        return rendered.get()
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table | Text:
+        """A table as standard output can show it."""
+        return render(columns, rows, width=self._console.width if self.fitted else None)
 
     async def print_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         """Print a table to standard output."""
-        width = self._console.width if self.fitted else None
-        await self.print(render(columns, rows, width=width))
+        await self.print(self.table(columns, rows))
 
     async def print_json(self, value: object) -> None:
         """Print a Struct as JSON: laid out for a reader at a terminal, else on one line."""
         encoded = msgspec.json.encode(value)
         if self.fitted:
             encoded = msgspec.json.format(encoded, indent=2)
-        await self.out.write(encoded.decode() + "\n")
+        await self.out.write_json(encoded)
 
     @property
     def fitted(self) -> bool:

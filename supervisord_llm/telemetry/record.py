@@ -6,6 +6,7 @@ reads and what a follower is sent cannot differ.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,12 @@ import msgspec
 from supervisord_llm.events import Event
 
 _encoder = msgspec.json.Encoder()
+
+_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]|\x7f")
+"""The control characters that JSON leaves as they are, U+007F to U+009F, in UTF-8.
+
+Some terminals obey them like escape sequences, and logs are looked at on terminals.
+"""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -24,14 +31,20 @@ class Record(msgspec.Struct, frozen=True):
     """Seconds since the Unix epoch on the wall clock, which may be set back; ``seq`` may not."""
     event: Event
     encoded: bytes
-    """One JSON object without a newline: ``ts``, ``seq``, ``level``, ``event``, its fields."""
+    """One JSON object without a newline: ``ts``, ``seq``, ``level``, ``event``, its fields.
+
+    Nothing in it is obeyed by a terminal.
+    """
 
 
 def make_record(seq: int, time: float, event: Event) -> Record:
     """Encode an event as number ``seq``, published at ``time`` (seconds since the Unix epoch)."""
     moment = datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds")
     head = f'{{"ts":"{moment.removesuffix("+00:00")}Z","seq":{seq},"level":"{event.level}",'
-    return Record(seq, time, event, head.encode() + _encode(event)[1:])
+    encoded = head.encode() + _encode(event)[1:]
+    if b"\xc2" in encoded or b"\x7f" in encoded:
+        encoded = _CONTROLS.sub(lambda found: b"\\u%04x" % found[0][-1], encoded)
+    return Record(seq, time, event, encoded)
 
 
 def fields(event: Event) -> dict[str, Any]:
