@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisord_llm.api.keys import KeyRings
+from supervisord_llm.api.templates import Templates
 from supervisord_llm.events import Event
 from supervisord_llm.runtime.reconfigure import Change
 from supervisord_llm.runtime.supervisor import Supervisor
@@ -35,6 +36,8 @@ class Front:
     """The API keys that listeners ask for."""
     config_path: str
     version: str
+    templates: Templates = field(default_factory=Templates)
+    """The chat templates in use."""
 
 
 def error_id() -> str:

@@ -9,8 +9,7 @@ A batch of tokens costs one encoding and one send, however many tokens it holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -21,18 +20,16 @@ from supervisord_llm.api.bodies import decode_body, read_query
 from supervisord_llm.api.front import Front
 from supervisord_llm.api.inbox import despite_disconnect, read_body
 from supervisord_llm.api.rejections import rejections
+from supervisord_llm.api.rendering import prompt_of
 from supervisord_llm.api.replies import LineStream, Streamed, json_lines
 from supervisord_llm.api.sessions import check_session_id
+from supervisord_llm.api.templates import Conversation
 from supervisord_llm.core.words import CancelledBy
 from supervisord_llm.errors import InternalError, InvalidRequest, UnknownModel
-from supervisord_llm.events import DaemonWarning
-from supervisord_llm.host.peers import Peer
-from supervisord_llm.openai.templates import ChatTemplate, TemplateBroken
 from supervisord_llm.runtime.mailbox import Batch
 from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.request import Render, RequestSpec, RequestStream
-from supervisord_llm.schema import Accepted, GenerateRequest, Message, Started, Token
-from supervisord_llm.wire.messages import Model
+from supervisord_llm.schema import Accepted, GenerateRequest, Started, Token
 
 _decoder = msgspec.json.Decoder(GenerateRequest)
 
@@ -45,7 +42,7 @@ async def generate(front: Front, request: Request) -> ASGIApp:
         asked = decode_body(body, _decoder)
     with rejections(front, request, asked.pool):
         pool = _find_pool(front, asked.pool)
-        spec = _spec(front, request, pool, asked)
+        spec = await _spec(front, request, pool, asked)
 
     async def stream(lines: LineStream) -> bytes:
         with rejections(front, request, pool.name):
@@ -100,11 +97,10 @@ def _find_pool(front: Front, name: str) -> Pool:
     return pool
 
 
-def _spec(front: Front, request: Request, pool: Pool, asked: GenerateRequest) -> RequestSpec:
-    peer: Peer = request.state.peer
+async def _spec(front: Front, request: Request, pool: Pool, asked: GenerateRequest) -> RequestSpec:
     if asked.session_id is not None:
         check_session_id(asked.session_id)
-    prompt, render = _prompt(front, pool, asked)
+    prompt, render = await _prompt(front, pool, asked)
     return RequestSpec(
         prompt=prompt,
         render=render,
@@ -118,7 +114,7 @@ def _spec(front: Front, request: Request, pool: Pool, asked: GenerateRequest) ->
         priority=asked.priority,
         queue_timeout=_seconds(asked.queue_timeout_ms),
         deadline=_seconds(asked.deadline_ms),
-        client=f"uid:{peer.uid}",
+        client=request.state.client,
     )
 
 
@@ -126,12 +122,8 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> tuple[str, Render | None]:
-    """The text for the worker, or how it is made of messages once a worker is there.
-
-    Where the model is known already, it is seen at once whether its template takes them. Else the
-    request waits for a worker as any other does: that is what loads a model on demand.
-    """
+async def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> tuple[str, Render | None]:
+    """The text for the worker, or how it is made of messages once the model is known."""
     if asked.prompt is not None and asked.messages is not None:
         raise InvalidRequest(
             "cannot use field 'messages' together with 'prompt'; send one of them",
@@ -143,29 +135,5 @@ def _prompt(front: Front, pool: Pool, asked: GenerateRequest) -> tuple[str, Rend
         raise InvalidRequest(
             "cannot generate without a prompt; send field 'prompt' or 'messages'", param="prompt"
         )
-    render = partial(_apply_template, front, pool.name, asked.messages)
-    if pool.model is None:
-        return "", render
-    return render(pool.model), None
-
-
-def _apply_template(front: Front, pool: str, messages: Sequence[Message], model: Model) -> str:
-    turns = [(message.role, message.content) for message in messages]
-    try:
-        return _template(model).render(turns, now=datetime.now().astimezone())
-    except TemplateBroken as error:
-        front.publish(
-            DaemonWarning(
-                topic="chat_template",
-                message=str(error),
-                remedy="serve a model file with a sound template",
-                pool=pool,
-            )
-        )
-        raise InvalidRequest(str(error), param="messages") from error
-
-
-@lru_cache(maxsize=16)
-def _template(model: Model) -> ChatTemplate:
-    """Compile a model's template once, not for every request."""
-    return ChatTemplate(model)
+    turns = [msgspec.structs.asdict(message) for message in asked.messages]
+    return await prompt_of(front, pool, Conversation(messages=turns))

@@ -126,16 +126,16 @@ def _info(pool: Pool) -> PoolInfo:
         states=states(pool),
         queued=pool.queued,
         in_flight=pool.in_flight,
-        model=None if pool.model is None else _model_info(pool.model),
+        model=None if pool.model is None else _model_info(pool, pool.model),
         config=cast("dict[str, object]", plain(_CONFIG, pool.config)),
     )
 
 
-def _model_info(model: Model) -> ModelInfo:
+def _model_info(pool: Pool, model: Model) -> ModelInfo:
     return ModelInfo(
         id=model.id,
         context_length=model.context_length,
         parameters=model.parameters,
         quantization=model.quantization,
-        chat_template=model.chat_template is not None,
+        chat_template=(model.chat_template or pool.config.chat_template) is not None,
     )

@@ -17,6 +17,7 @@ from msgspec import inspect
 
 from supervisord_llm.config import units
 from supervisord_llm.config.problems import Problems, join
+from supervisord_llm.config.templates import read_template
 from supervisord_llm.config.wording import closest, kind_of, shown, unknown, unwrap, wanted
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -26,6 +27,7 @@ _UNUSABLE = object()
 _PARSERS: dict[str, Callable[[str], object]] = {
     "duration": units.parse_duration,
     "size": units.parse_size,
+    "template": read_template,
 }
 
 
@@ -153,6 +155,8 @@ def _fits(kind: inspect.Type, value: object) -> bool:
             return isinstance(value, bool)
         case inspect.LiteralType():
             return isinstance(value, str) and value in kind.values
+        case inspect.DataclassType():
+            return isinstance(value, kind.cls)
         case inspect.StrType():
             # A zero byte ends a string for the kernel, and nothing here goes anywhere else.
             return (

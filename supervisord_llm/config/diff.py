@@ -20,6 +20,7 @@ from supervisord_llm.config.wording import unwrap
 from supervisord_llm.core.words import PoolName
 
 LIVE = frozenset({
+    "chat_template",
     "exclusive",
     "idle_ttl",
     "load",
@@ -164,7 +165,7 @@ def _sentence(leaf: _Leaf) -> str:
         )
         return f"{leaf.path} changed ({', '.join(names)})"
     before, after = (render_value(plain(leaf.kind, value)) for value in (leaf.old, leaf.new))
-    # Values that look the same are secrets: what differs must not be seen.
+    # Values that look the same are secrets, which must not be seen, or files with another content.
     if before == after or max(len(before), len(after)) > _SHOWN_MAX:
         return f"{leaf.path} changed"
     return f"{leaf.path} {before} -> {after}"

@@ -16,6 +16,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "duration": units.format_duration,
     "size": units.format_size,
     "cpus": units.format_cpus,
+    "template": lambda file: str(file.path),
 }
 
 

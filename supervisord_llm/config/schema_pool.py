@@ -21,6 +21,7 @@ from supervisord_llm.config.kinds import (
     Strings,
     Table,
 )
+from supervisord_llm.config.templates import Template
 
 
 class LoadLimits(Table, frozen=True, kw_only=True):
@@ -162,6 +163,9 @@ class PoolConfig(Table, frozen=True, kw_only=True):
     """A pool that is loaded on demand is unloaded after this long without a request."""
     exclusive: GroupName = ""
     """The group of pools of which only one is loaded at a time; empty for none."""
+    chat_template: Template = None
+    """The Jinja file that makes prompts of messages, for a model that has no template or a wrong
+    one; it is read with the configuration."""
     session_ttl: Interval = 1800.0
     """A session that was not used for this long is closed."""
     env: Environment = msgspec.field(default_factory=dict)

@@ -8,95 +8,142 @@ and ``documents``. The alternative, a table of known formats as some servers hav
 it is wrong for each model that it does not know, and silently so.
 
 A template is foreign code. It runs in Jinja2's immutable sandbox, so it reaches nothing of the
-daemon, and its output is bounded. Its time is not: who serves a model file has let the engine's
-native parser and arithmetic loose on it already.
+daemon; what it may make is bounded (`bounds`), and so are its own length and its output. Its time
+is bounded by whoever renders, who needs a thread for that.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NoReturn
 
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError
 
 from supervisord_llm.errors import InvalidRequest, OperatorError
-from supervisord_llm.wire.messages import Model
+from supervisord_llm.openai import bounds
+from supervisord_llm.openai.sandbox import Sandbox
 
 MAX_PROMPT = 4 << 20
 """How long a rendered prompt may be, in bytes of UTF-8; far above what a context holds."""
 
+RESERVED = frozenset({
+    "add_generation_prompt",
+    "bos_token",
+    "documents",
+    "eos_token",
+    "messages",
+    "raise_exception",
+    "strftime_now",
+    "tools",
+})  # fmt: skip
+"""The variables of a template that ``chat_template_kwargs`` may not give."""
+
 _SHOWN = 300
 """How many characters of a template's own error message are passed on."""
 
+_MAX_TIME_FORMAT = 1000
+
 
 class TemplateBroken(OperatorError):
-    """The model's chat template cannot be compiled, or fails by itself on a sound conversation."""
+    """A chat template cannot be compiled, fails by itself on a sound conversation, or overdoes it.
+
+    ``reason`` is what is wrong with it, without whose it is and without a remedy.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"cannot apply the chat template of {name}: {reason}; serve a model with a sound "
+            "template, name one in the pool's chat_template, or send 'prompt' instead of messages"
+        )
+        self.reason = reason
 
 
 class ChatTemplate:
     """A model's template, compiled once and rendered for each conversation; immutable."""
 
-    def __init__(self, model: Model, *, max_prompt: int = MAX_PROMPT) -> None:
-        """Compile the template of a model.
+    def __init__(
+        self,
+        source: str,
+        bos_token: str = "",
+        eos_token: str = "",
+        *,
+        name: str = "the model",
+        max_prompt: int = MAX_PROMPT,
+    ) -> None:
+        """Compile a template.
 
         Args:
-            model: what its worker said of it.
+            source: the template.
+            bos_token: the model's token for the beginning of a text; empty for none.
+            eos_token: that for its end.
+            name: whose template it is, for messages.
             max_prompt: how long a prompt may become, in bytes of UTF-8.
 
         Raises:
-            InvalidRequest: the model has no template, so messages cannot be sent to it.
-            TemplateBroken: it has one that cannot be compiled.
+            TemplateBroken: if it is too long or cannot be compiled.
         """
-        if model.chat_template is None:
-            raise InvalidRequest(
-                "cannot send messages to a model that has no chat template; send 'prompt' instead",
-                param="messages",
-            )
-        self._name = model.id or "the model"
+        self._name = name
         self._max_prompt = max_prompt
-        self._special = {"bos_token": model.bos_token or "", "eos_token": model.eos_token or ""}
+        self._special = {"bos_token": bos_token, "eos_token": eos_token}
         try:
-            self._template = _environment().from_string(model.chat_template)
+            bounds.check_source(source)
+            with bounds.metered():
+                self._template = Sandbox().from_string(source)
         except Exception as error:
             raise self._broken(error) from error
 
-    def render(self, messages: Sequence[tuple[str, str]], *, now: datetime) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
+        kwargs: Mapping[str, object] = {},
+        now: datetime,
+    ) -> str:
         """Return the prompt for a conversation, up to where the assistant's next turn begins.
 
         Args:
-            messages: role and content of each turn, in order.
+            messages: the turns, in order, as templates expect them: with ``role`` and ``content``.
+            tools: descriptions of the functions that the model may call.
+            kwargs: further variables, ``chat_template_kwargs`` of the request.
             now: the time that a template which asks for it is told.
 
         Raises:
-            InvalidRequest: the template refused the conversation (its words are in the message), or
-                the prompt became too long.
-            TemplateBroken: the template failed by itself.
+            InvalidRequest: ``kwargs`` has a name of `RESERVED`, the template refused the
+                conversation (its words are in the message), or the prompt became too long.
+            TemplateBroken: the template failed by itself, or makes more than `bounds` allows.
         """
-        pieces = self._template.generate(
-            messages=[{"role": role, "content": content} for role, content in messages],
-            add_generation_prompt=True,
-            tools=None,
-            documents=None,
-            strftime_now=now.strftime,
+        for name in kwargs:
+            if name in RESERVED:
+                raise InvalidRequest(
+                    f"cannot use field 'chat_template_kwargs': {name!r} is not to be given there; "
+                    "leave it out",
+                    param="chat_template_kwargs",
+                )
+        pieces = self._template.generate({
+            **kwargs,
+            "messages": messages,
+            "add_generation_prompt": True,
+            "tools": tools or None,
+            "documents": None,
+            "strftime_now": _strftime(now),
+            "raise_exception": _raise_exception,
             **self._special,
-        )
+        })  # fmt: skip
         prompt: list[str] = []
         size = 0
         try:
-            for piece in pieces:
-                size += len(piece.encode())
-                if size > self._max_prompt:
-                    break
-                prompt.append(piece)
+            with bounds.metered():
+                for piece in pieces:
+                    size += len(piece.encode())
+                    if size > self._max_prompt:
+                        break
+                    prompt.append(piece)
         except _Refused as error:
             raise InvalidRequest(
-                f"cannot apply the chat template of {self._name}: {str(error)[:_SHOWN]}; change "
-                "the messages, or send 'prompt' instead",
+                f"cannot apply the chat template of {self._name}: {error}; change the messages, or "
+                "send 'prompt' instead",
                 param="messages",
             ) from None
         except Exception as error:
@@ -112,11 +159,9 @@ class ChatTemplate:
     def _broken(self, error: Exception) -> TemplateBroken:
         line = getattr(error, "lineno", None)
         where = f"line {line}: " if line is not None else ""
-        kind = "" if isinstance(error, TemplateError) else f"{type(error).__name__}: "
-        return TemplateBroken(
-            f"cannot apply the chat template of {self._name}: {where}{kind}{str(error)[:_SHOWN]}; "
-            "serve a model file with a sound template, or send 'prompt' instead of messages"
-        )
+        ours = isinstance(error, TemplateError | bounds.TooMuch)
+        kind = "" if ours else f"{type(error).__name__}: "
+        return TemplateBroken(self._name, f"{where}{kind}{str(error)[:_SHOWN]}")
 
 
 class _Refused(Exception):
@@ -124,39 +169,13 @@ class _Refused(Exception):
 
 
 def _raise_exception(message: object) -> NoReturn:
-    raise _Refused(str(message))
+    raise _Refused(bounds.text(message)[:_SHOWN])
 
 
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+def _strftime(now: datetime) -> Callable[[str], str]:
+    def strftime(pattern: str) -> str:
+        if len(pattern) > _MAX_TIME_FORMAT:
+            raise bounds.TooMuch(f"it formats the time by more than {_MAX_TIME_FORMAT} characters")
+        return now.strftime(pattern)
 
-
-class _Generation(Extension):
-    """``{% generation %}``: marks the assistant's words for training; here its body as it is."""
-
-    tags = {"generation"}  # noqa: RUF012 - Jinja2's interface
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
+    return strftime

@@ -13,6 +13,7 @@ from supervisord_llm.core import admission, ledger, suspicion
 from supervisord_llm.core.words import (
     WIRE_ID_MAX,
     CancelledBy,
+    FailureReason,
     Outcome,
     PlannedReason,
     PoolName,
@@ -28,7 +29,7 @@ from supervisord_llm.runtime.mailbox import Mailbox
 from supervisord_llm.runtime.pool_facts import PoolFacts
 from supervisord_llm.runtime.queue import Queue
 from supervisord_llm.runtime.registry import Registry
-from supervisord_llm.runtime.request import Request, RequestSpec, RequestStream
+from supervisord_llm.runtime.request import Render, Request, RequestSpec, RequestStream
 from supervisord_llm.runtime.sessions import SessionDesk
 from supervisord_llm.runtime.slot import Hooks, Slot
 from supervisord_llm.runtime.slot_facts import DOWN
@@ -59,6 +60,7 @@ class Pool(PoolFacts):
         self._registry = registry
         self._timers = Timers()
         self._scope = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
         self._keeps_sessions: bool | None = None
         self._suspicion = suspicion.State()
         # The desk is made from the fleet's slots, and the fleet's slots speak to the desk.
@@ -85,6 +87,7 @@ class Pool(PoolFacts):
         """Own the tasks of the pool and its slots until cancelled; stop it in order before that."""
         with self._scope:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 self._fleet.open(nursery)
                 nursery.start_soon(self._timers.run)
                 task_status.started()
@@ -145,6 +148,7 @@ class Pool(PoolFacts):
 
         def accept() -> None:
             self._queue.accept(request)
+            self._prepare(request)
             self._schedule()
             if not self.loaded or not before:
                 self._tools.on_demand()
@@ -236,8 +240,6 @@ class Pool(PoolFacts):
             self._assign(request, by_name[name])
 
     def _assign(self, request: Request, slot: Slot) -> None:
-        if not self._has_prompt(request):
-            return
         session = request.spec.session_id
         if session is not None and slot.max_sessions:
             if not self._desk.has_room(session, slot):
@@ -250,19 +252,6 @@ class Pool(PoolFacts):
         slot.assign(request, self._message(request.spec, session))
         if request.wire_id == WIRE_ID_MAX:
             slot.replace(PlannedReason.RECYCLE)  # ids never wrap; the next worker begins at 1
-
-    def _has_prompt(self, request: Request) -> bool:
-        """Make the prompt of a request that came before its model was known, or answer for it."""
-        if self.model is None:
-            raise InternalError(f"a slot of {self.name} takes work and has not said of what")
-        try:
-            request.render(self.model)
-        except InvalidRequest as error:
-            self._queue.put_back(request)
-            request.post(ledger.PoolLost(self._tools.clock.now(), str(error)))
-            self._offer()  # the slot is still free
-            return False
-        return True
 
     def _message(self, spec: RequestSpec, session: str | None) -> Generate:
         sampling = self.config.sampling
@@ -278,6 +267,36 @@ class Pool(PoolFacts):
             seed=spec.seed,
             stop=spec.stop,
         )
+
+    def _prepare(self, request: Request) -> None:
+        """Have the prompt made, if it is not and the model is known; inside a turn.
+
+        In a task of its own: it may take its time, and nothing else waits for it meanwhile.
+        """
+        if request.spec.render is None or self.model is None:
+            return
+        if self._nursery is None:
+            raise InternalError(f"pool {self.name} knows its model and does not run")
+        self._nursery.start_soon(self._make_prompt, request, request.spec.render, self.model)
+
+    async def _make_prompt(self, request: Request, render: Render, model: Model) -> None:
+        try:
+            prompt = await render(model)
+        except InvalidRequest as error:
+            lost = FailureReason.INVALID_REQUEST, str(error)
+        except Refused as error:
+            lost = FailureReason.POOL_UNAVAILABLE, str(error)
+        else:
+            self._tools.turn(lambda: self._prepared(request, prompt))
+            return
+        reason, detail = lost
+        now = self._tools.clock.now()
+        self._tools.turn(lambda: request.post(ledger.PoolLost(now, detail, reason)))
+
+    def _prepared(self, request: Request, prompt: str) -> None:
+        if request.record is None:
+            request.prepare(prompt)
+            self._schedule()
 
     def _give_up(self) -> None:
         """Answer for what waits if no slot can take it any more; inside a turn."""
@@ -295,8 +314,12 @@ class Pool(PoolFacts):
 
     def _learn(self, ready: Ready) -> None:
         self._keeps_sessions = ready.max_named_sessions > 0
-        if ready.model is not None or self.model is None:
+        known = self.model is not None
+        if ready.model is not None or not known:
             self.model = ready.model or Model()
+        if not known:
+            for request in self._queue.requests:
+                self._prepare(request)
 
     def _moved(self) -> None:
         """A slot went into service or out of it: see what is to be done about it."""

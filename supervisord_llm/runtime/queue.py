@@ -153,6 +153,7 @@ class Queue:
             session=session,
             session_slot=None if session is None else self._sessions.slot_of(session),
             session_busy=session is not None and not self._sessions.is_next(session, request.id),
+            prepared=request.spec.render is None,
             avoid=request.worker,
         )
 

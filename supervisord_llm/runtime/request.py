@@ -8,7 +8,7 @@ over.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -37,8 +37,9 @@ from supervisord_llm.wire.messages import Model, Prompt
 
 Publish = Callable[[events.Event], object]
 
-Render = Callable[[Model], str]
-"""Makes the prompt for a model; raises ``InvalidRequest`` if there is none to be made."""
+Render = Callable[[Model], Awaitable[str]]
+"""Makes the prompt for a model; raises ``InvalidRequest`` if there is none to be made, ``Refused``
+if there is none now."""
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt: Prompt
     render: Render | None = None
-    """Makes the prompt once a worker is there; until then ``prompt`` is empty."""
+    """Makes the prompt once the model is known; until then ``prompt`` is empty, and it waits."""
     session_id: str | None = None
     """The named session whose context it goes on with."""
     client: str = "unknown"
@@ -282,15 +283,9 @@ class Request:
         """An unfit worker proposed an ending; tell it and do nothing."""
         self._publish(events.RequestLateTerminal(pool=self.pool, request=self.id, kind=kind))
 
-    def render(self, model: Model) -> None:
-        """Make the prompt, if that was to wait until the model is known.
-
-        Raises:
-            InvalidRequest: if there is none to be made.
-        """
-        if self.spec.render is not None:
-            prompt = self.spec.render(model)
-            self.spec = msgspec.structs.replace(self.spec, prompt=prompt, render=None)
+    def prepare(self, prompt: str) -> None:
+        """Take the prompt, which had to wait until the model was known."""
+        self.spec = msgspec.structs.replace(self.spec, prompt=prompt, render=None)
 
     def release_text(self) -> None:
         """Forget the prompt: the request is over and only its story is still asked for."""

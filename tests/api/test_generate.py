@@ -169,8 +169,9 @@ async def test_messages_wait_for_a_model_that_nobody_knows_yet(door: Door) -> No
     async with door.http.stream("POST", "/api/v1/generate", json=MESSAGES):
         request = await door.pool.next_request()
         assert "" == request.spec.prompt
-        request.render(Model(id="m", chat_template="{{ messages[0].content }}!"))
-    assert "Hi!" == request.spec.prompt
+        assert request.spec.render is not None
+        model = Model(id="m", chat_template="{{ messages[0].content }}!")
+        assert "Hi!" == await request.spec.render(model)
 
 
 @pytest.mark.parametrize(

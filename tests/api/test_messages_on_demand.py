@@ -42,7 +42,7 @@ async def test_a_template_that_refuses_fails_what_waited_for_it(tmp_path: Path) 
         _, finished = await say(at, "hello")
 
         assert finished.error is not None
-        assert FailureReason.POOL_UNAVAILABLE == finished.error.code
+        assert FailureReason.INVALID_REQUEST == finished.error.code
         assert "cannot apply the chat template of sim: no" in finished.error.message
         asked = GenerateRequest(pool="sim", prompt="x", max_new_tokens=1)
         async with at.client.generate(asked) as stream:
