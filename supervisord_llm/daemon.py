@@ -20,6 +20,7 @@ import trio
 
 from supervisord_llm import __version__, events
 from supervisord_llm.api.front import Front
+from supervisord_llm.api.inherited import adopt
 from supervisord_llm.api.keys import KeyRings
 from supervisord_llm.api.listeners import Listener, open_listeners
 from supervisord_llm.api.server import serve
@@ -145,7 +146,7 @@ class Daemon:
                 partial(self._alive, front, _control_socket(listeners)),
             )
             for listener in listeners:
-                serves = list(listener.config.serve)
+                serves: list[str] = list(listener.config.serve)
                 self._publish(events.DaemonListening(address=listener.address, serves=serves))
             await nursery.start(supervisor.run)
             nursery.start_soon(self._tell_ready, supervisor)
@@ -281,14 +282,18 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
     configs = loaded.config.listen
     folder = runtime_dir(os.environ)
     state_dir = Path(loaded.config.daemon.state_dir)
+    passed = adopt(configs, service.sockets)
+    if passed.problems:
+        raise ConfigError(str(loaded.path), passed.problems)
     with (
         WorkerRecords(state_dir) as records,
-        open_listeners(configs, runtime_dir=folder) as listeners,
+        open_listeners(configs, runtime_dir=folder, passed=passed.listeners) as listeners,
     ):
 
         async def run() -> int:
             parking = ParkingRecords(state_dir)
-            daemon = Daemon(loaded, plan.warnings, records, parking, on_ready, service)
+            warnings = [*plan.warnings, *passed.warnings]
+            daemon = Daemon(loaded, warnings, records, parking, on_ready, service)
             try:
                 daemon.tell_start()
                 daemon.end_leftovers()

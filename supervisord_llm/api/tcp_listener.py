@@ -74,6 +74,11 @@ def _prepare(sock: socket.socket) -> None:
     if sock.family is socket.AF_INET6:
         # So that [::] and 0.0.0.0 mean the same on every machine: of each family all addresses.
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    look_for_the_gone(sock)
+
+
+def look_for_the_gone(sock: socket.socket) -> None:
+    """Have the kernel ask silent clients whether they are still there; see `KEEPALIVE_IDLE`."""
     # Accepted sockets inherit these.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE)

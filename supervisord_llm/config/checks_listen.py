@@ -17,8 +17,12 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 def listen_findings(listeners: Sequence[ListenConfig]) -> Iterator[Finding]:
     """Yield what is wrong with each listener, and between them."""
     seen: dict[Address, int] = {}
+    names: dict[str, int] = {}
     for index, listen in enumerate(listeners):
         path = f"listen[{index}]"
+        if listen.name and (named := names.setdefault(listen.name, index)) != index:
+            text = f"cannot be {show(listen.name)}: listen[{named}] is; give each its own"
+            yield f"{path}.name", (f"listen[{named}].name",), text
         yield from _general_findings(path, listen)
         try:
             address = parse_address(listen.address)

@@ -79,6 +79,17 @@ class ListenConfig(Table, frozen=True, kw_only=True):
     """``unix:`` and an absolute path of at most 107 bytes, or ``tcp:``, an IP address or
     ``localhost``, and a port: ``tcp:127.0.0.1:8000``, ``tcp:[::1]:8000``; port 0 is any free one.
     """
+    name: Annotated[
+        str,
+        msgspec.Meta(
+            pattern="[A-Za-z0-9._-]{0,64}",
+            extra={"wanted": "at most 64 of a-z, A-Z, 0-9, ., _ and -"},
+        ),
+    ] = ""
+    """The socket that the service manager passes under this name (``FileDescriptorName=``) is used
+    instead of one made by the daemon, and so is one with the same address. ``mode``, ``owner`` and
+    ``group`` are then those that it has.
+    """
     mode: Annotated[
         str,
         msgspec.Meta(

@@ -17,17 +17,15 @@ async def answers(address: str, path: str, *, within: float) -> bool:
     with as many clients as it may have turns one more away, and it was turned away in time.
 
     Args:
-        address: the socket's path, or ``@`` and its name if it has none.
+        address: the socket's path.
         path: the route.
         within: seconds for all of it.
     """
-    # A socket's own name is of no use: it may have been bound by another, and renamed.
-    to = "\0" + address[1:] if address.startswith("@") else address
     reply = b""
     with trio.move_on_after(within) as bound:
         try:
             with trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-                await client.connect(to)
+                await client.connect(address)
                 stream = trio.SocketStream(client)
                 await stream.send_all(
                     f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()

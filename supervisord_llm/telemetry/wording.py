@@ -13,6 +13,7 @@ from supervisord_llm.telemetry.render import printable
 
 SENTENCES: Mapping[str, str] = {
     "daemon.started": "supervisord-llm {version} has started with {config}",
+    "daemon.listening": "it listens on {address} and serves {serves}",
     "daemon.ready": "it is ready[: pools {pools}]",
     "daemon.stopping": "it stops because of {reason}[, and waits for nothing{forced}]",
     "daemon.stopped": "it has stopped with exit status {exit_code}",

@@ -43,6 +43,7 @@ ring_events = 10000
 
 [[listen]]
 address = "unix:/run/sllm.sock"
+name = ""
 mode = "0600"
 owner = ""
 group = ""

@@ -89,6 +89,10 @@ FILE = "from `supervisord-llm new-key NAME --file FILE`"
             TCP + 'serve = ["probe"]\ngroup = "llm"',
             "group: cannot be used for a TCP address, which has no file; remove it",
         ),
+        (
+            'name = "a:b"',
+            'name: cannot use "a:b"; write at most 64 of a-z, A-Z, 0-9, ., _ and -',
+        ),
     ],
 )
 def test_a_contradiction_of_a_listener_is_told(tmp_path: Path, text: str, expected: str) -> None:
@@ -104,6 +108,15 @@ def test_keys_and_doing_without_exclude_each_other(tmp_path: Path) -> None:
     assert [
         "listen[0].allow_without_key: cannot be true together with api_keys; remove one of them"
     ] == problems(tmp_path, f"{POOL}[[listen]]\n{text}\n")
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    """A socket that is passed under it is for one listener."""
+    one = '[[listen]]\naddress = "unix:/run/{}.sock"\nname = "{}"\n'
+    text = POOL + one.format("a", "") + one.format("b", "n") + one.format("c", "n")
+    assert ['listen[2].name: cannot be "n": listen[1] is; give each its own'] == problems(
+        tmp_path, text + one.format("d", "")
+    )
 
 
 def test_the_same_address_is_noticed_in_another_spelling(tmp_path: Path) -> None:

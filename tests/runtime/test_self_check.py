@@ -13,11 +13,11 @@ from tests.harness import SECONDS
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 
 
-async def ask(folder: Path, handler: Handler, *, within: float = SECONDS, name: str = "") -> bool:
+async def ask(folder: Path, handler: Handler, *, within: float = SECONDS) -> bool:
     """What comes of asking a server that handles its connections like this."""
-    address = name or str(folder / "s")
+    address = str(folder / "s")
     listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    await listening.bind("\0" + name[1:] if name else address)
+    await listening.bind(address)
     listening.listen(1)
 
     async def handle(stream: trio.SocketStream) -> None:
@@ -89,9 +89,3 @@ async def test_nobody_there_is_no_answer(tmp_path: Path, no_fd_leak: None) -> No
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
     assert not await answers(str(tmp_path / "dead"), "/livez", within=SECONDS)
-
-
-async def test_a_name_without_a_path_is_asked_too(tmp_path: Path) -> None:
-    """It is written with an ``@``."""
-    name = f"@{tmp_path.name}-{id(tmp_path)}"
-    assert await ask(tmp_path, replies(b"HTTP/1.1 200 OK\r\n\r\n"), name=name)
