@@ -38,11 +38,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a daemon with sockets."""
     fds = [sock.fileno() for sock in sockets]
+    handing_over = [sys.executable, "-c", HANDING_OVER, ",".join(map(str, fds)), names]
     return subprocess.Popen(
-        [
-            *[sys.executable, "-c", HANDING_OVER, ",".join(map(str, fds)), names],
-            *[PROGRAM, "run", "--config", config],
-        ],
+        [*handing_over, str(PROGRAM), "run", "--config", str(config)],
         stderr=stderr,
         pass_fds=fds,
     )
