@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.worker import chat, is_terminal, llama_worker
+from tests.openai import goldens
 
 pytestmark = pytest.mark.model
 
@@ -28,7 +29,8 @@ def test_ready_line_describes_the_model() -> None:
         }
         assert model["id"] == "Smollm2 135M 8k Lc100K Mix1 Ep2"
         assert model["context_length"] == 8192
-        assert "<|im_start|>" in model["chat_template"]
+        # What `tests/openai` renders is what the model has.
+        assert model["chat_template"] == goldens.SMOLLM2
         assert (model["bos_token"], model["eos_token"]) == ("<|im_start|>", "<|im_end|>")
         assert model["parameters"] == 134_515_008
         assert model["quantization"] == "Q4_1"
