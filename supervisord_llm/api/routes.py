@@ -18,6 +18,7 @@ from supervisord_llm.api import (
     generate,
     logs,
     metrics,
+    openai_chat,
     openai_completions,
     openai_models,
     pools,
@@ -65,6 +66,7 @@ ROUTES: tuple[Endpoint, ...] = (
     # The name of a model may hold a slash, as "owner/model" does.
     Endpoint("GET", "/v1/models", "inference", openai_models.index),
     Endpoint("GET", "/v1/models/{id:path}", "inference", openai_models.show),
+    Endpoint("POST", "/v1/chat/completions", "inference", openai_chat.chat),
     Endpoint("POST", "/v1/completions", "inference", openai_completions.complete),
     # A session's name may hold any printable character, the slash included.
     Endpoint("POST", "/v1/sessions/{id:path}/reset", "inference", sessions.reset),
