@@ -33,6 +33,7 @@ from supervisord_llm.host.cgroups import Delegation, Unavailable
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.host.oom import KernelLog, OomWatch
 from supervisord_llm.host.parking import ParkingRecords
+from supervisord_llm.host.privacy import seal_memory
 from supervisord_llm.paths import runtime_dir
 from supervisord_llm.runtime.gpu import GpuMemory
 from supervisord_llm.runtime.lag import LagMeter
@@ -277,6 +278,7 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
     """
     service = systemd.take(os.environ)
     tree.set_child_subreaper()
+    seal_memory()
     cores = sorted(os.sched_getaffinity(0))
     plan = slot_launches(loaded.config, cores=cores, environ=os.environ)
     configs = loaded.config.listen
