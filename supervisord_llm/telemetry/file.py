@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import stat
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from supervisord_llm.errors import OperatorError
 from supervisord_llm.events import ConfigRejected, ConfigReloaded, Level
-from supervisord_llm.telemetry.record import Record
+from supervisord_llm.telemetry.record import PRIORITIES, Record
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
@@ -50,7 +49,7 @@ class FileOutput:
         """
         self.target = str(path)
         self._path = path
-        self._least = logging.getLevelNamesMapping()[level.upper()]
+        self._least = PRIORITIES[level]
         self._rotate_size = rotate_size
         self._rotate_keep = rotate_keep
         self._complain = complain
@@ -70,7 +69,7 @@ class FileOutput:
         if isinstance(record.event, ConfigReloaded | ConfigRejected):
             # Whoever moves the file away asks for a reload then, as logrotate(8) does.
             self._reopen()
-        if logging.getLevelNamesMapping()[record.event.level.upper()] < self._least:
+        if PRIORITIES[record.event.level] > self._least:
             return
         try:
             self._write(record.encoded + b"\n")

@@ -12,22 +12,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import logging
 import os
 import socket
 from array import array
-from collections.abc import Mapping
 from typing import Literal
 
 from supervisord_llm.events import Level
-from supervisord_llm.telemetry.record import Record, fields
+from supervisord_llm.telemetry.record import PRIORITIES, Record, fields
 from supervisord_llm.telemetry.sink import LineSink
 from supervisord_llm.telemetry.wording import sentence
 
 SOCKET = "/run/systemd/journal/socket"
 IDENTIFIER = "supervisord-llm"
-PRIORITIES: Mapping[Level, int] = {"debug": 7, "info": 6, "warning": 4, "error": 3}
-"""Levels as syslog(3) counts them."""
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _OWN = frozenset({"MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "SEQ"})
@@ -49,7 +45,7 @@ class JournalOutput:
             path: the journal's socket.
         """
         self._sink = sink
-        self._least = logging.getLevelNamesMapping()[level.upper()]
+        self._least = PRIORITIES[level]
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._lost = 0
@@ -57,7 +53,7 @@ class JournalOutput:
 
     def __call__(self, record: Record) -> None:
         """Write a record, or drop it where it is not taken."""
-        if logging.getLevelNamesMapping()[record.event.level.upper()] < self._least:
+        if PRIORITIES[record.event.level] > self._least:
             return
         sent = self._send(encode(record))
         self._taking = sent == "taken"

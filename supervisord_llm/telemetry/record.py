@@ -7,12 +7,16 @@ reads and what a follower is sent cannot differ.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from supervisord_llm.events import Event
+from supervisord_llm.events import Event, Level
+
+PRIORITIES: Mapping[Level, int] = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+"""How grave the levels are, as syslog(3) counts: the lower, the graver."""
 
 _encoder = msgspec.json.Encoder()
 
