@@ -50,6 +50,7 @@ def config_text(folder: Path, command: Sequence[str], workers: int, settings: st
     cores = sorted(os.sched_getaffinity(0))
     return (
         f'[daemon]\nstate_dir = "{folder}/state"\nshutdown_drain = "1s"\n'
+        "seal_memory = false\n"  # or only root could measure it
         f'[log]\nformat = "json"\n'
         f'[[listen]]\naddress = "unix:{folder}/control.sock"\n'
         f"[pool.bench]\ncommand = {list(command)}\nworkers = {workers}\n"

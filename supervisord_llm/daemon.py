@@ -278,7 +278,8 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
     """
     service = systemd.take(os.environ)
     tree.set_child_subreaper()
-    seal_memory()
+    if loaded.config.daemon.seal_memory:
+        seal_memory()
     cores = sorted(os.sched_getaffinity(0))
     plan = slot_launches(loaded.config, cores=cores, environ=os.environ)
     configs = loaded.config.listen

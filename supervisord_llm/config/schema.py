@@ -50,6 +50,9 @@ class DaemonConfig(Table, frozen=True, kw_only=True):
     """How long running work may take after the first SIGTERM before it is cancelled."""
     max_loop_lag: Interval = 1.0
     """A daemon whose event loop is later than this is not live (``/livez``)."""
+    seal_memory: bool = True
+    """Whether other processes of the daemon's user, such as workers, are kept from reading its
+    memory, environment and descriptors; not so for debuggers, profilers and core dumps."""
 
 
 class LogConfig(Table, frozen=True, kw_only=True):

@@ -114,7 +114,11 @@ POOLS: Mapping[str, Table] = {
 def text(folder: Path, changes: Changes = None) -> str:
     """The file, with changes to pools by name; a pool whose changes are ``{}`` is left out."""
     lines = [f'[[listen]]\naddress = "unix:{folder}/control.sock"\nsend_timeout = "2s"']
-    daemon = {"state_dir": f"{folder}/state", "shutdown_drain": f"{DRAIN}s"}
+    daemon: Table = {
+        "state_dir": f"{folder}/state",
+        "shutdown_drain": f"{DRAIN}s",
+        "seal_memory": False,  # or only root could count its descriptors
+    }
     lines += _table("daemon", daemon)
     lines += _table("log", {"format": "json", "level": "debug", "ring_events": 1000})
     for name, own in POOLS.items():

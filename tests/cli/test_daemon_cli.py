@@ -32,6 +32,7 @@ GOLDEN = """\
 state_dir = "/var/lib/sllm"
 shutdown_drain = "30s"
 max_loop_lag = "1s"
+seal_memory = true
 
 [log]
 format = "auto"
@@ -56,6 +57,7 @@ max_connections = 1024
 send_timeout = "10s"
 body_timeout = "30s"
 idle_timeout = "75s"
+sse_keep_alive = "15s"
 
 [pool.p]
 command = ["/bin/sh", "-c", "echo {slot}"]

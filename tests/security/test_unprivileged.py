@@ -6,6 +6,8 @@ import json
 import stat
 from pathlib import Path
 
+import pytest
+
 from tests.harness import write_config
 from tests.security.daemon_as import daemon_as
 from tests.security.people import NOBODY, Person, needs_root, open_folder, tell
@@ -71,12 +73,20 @@ for name in ("environ", "mem", "fd", "maps"):
 
 
 @needs_root
-def test_no_process_of_its_user_looks_into_the_daemon() -> None:
-    """Its environment, memory and descriptors are sealed, though a worker runs as the same user."""
-    with (
-        open_folder(owner=NOBODY) as folder,
-        daemon_as(DAEMON, folder, write_config(folder)) as running,
-    ):
-        [worker] = running.worker_pids()
-        assert tell(DAEMON, LOOK, str(running.process.pid)) == ""
-        assert tell(DAEMON, LOOK, str(worker)).split() == ["environ", "mem", "fd", "maps"]
+@pytest.mark.parametrize("sealed", [True, False])
+def test_no_process_of_its_user_looks_into_the_daemon(sealed: bool) -> None:
+    """Its environment, memory and descriptors are sealed, unless it is to be debugged.
+
+    Its workers are of the same user, and are not.
+    """
+    with open_folder(owner=NOBODY) as folder:
+        config = write_config(folder)
+        if not sealed:
+            text = config.read_text()
+            config.write_text(text.replace("[daemon]", "[daemon]\nseal_memory = false"))
+        with daemon_as(DAEMON, folder, config) as running:
+            [worker] = running.worker_pids()
+            everything = ["environ", "mem", "fd", "maps"]
+            seen = tell(DAEMON, LOOK, str(running.process.pid)).split()
+            assert seen == ([] if sealed else everything)
+            assert tell(DAEMON, LOOK, str(worker)).split() == everything
