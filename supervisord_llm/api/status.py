@@ -48,6 +48,7 @@ async def show(front: Front, request: Request) -> ASGIApp:
                 rejected=totals.rejected,
                 restarts=totals.restarts,
             ),
+            cancellations=dict(totals.cancellations),
         )
     )
 

@@ -111,6 +111,7 @@ def _info(supervisor: Supervisor, slot: Slot) -> WorkerInfo:
         capacity=slot.capacity,
         requests=list(slot.requests),
         served=slot.served,
+        tokens=slot.tokens,
         restarts=slot.restarts,
         next_start_in_ms=None if due is None else round(max(0.0, due - clock.now()) * 1000, 3),
         last_exit=None if slot.last_exit is None else _last_exit(clock, slot.last_exit),

@@ -19,6 +19,7 @@ from supervisord_llm.cli.requests import cancel, requests
 from supervisord_llm.cli.session import ExitCode
 from supervisord_llm.cli.slots import quarantine
 from supervisord_llm.cli.status import status
+from supervisord_llm.cli.top import top
 from supervisord_llm.cli.workers import workers
 
 PROGRAM = "llmctl"
@@ -59,6 +60,7 @@ def cli(context: click.Context, socket: Path | None) -> None:
 
 for _command in (
     status,
+    top,
     pools,
     workers,
     requests,

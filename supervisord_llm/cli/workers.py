@@ -10,7 +10,7 @@ from supervisord_llm.cli.reasons import note, parking
 from supervisord_llm.cli.session import ExitCode, Session, command, examples
 from supervisord_llm.cli.tables import STATE_STYLES, Cell, Column
 from supervisord_llm.core.words import SlotState
-from supervisord_llm.schema import Memory, WorkerInfo
+from supervisord_llm.schema import WorkerInfo
 
 _COLUMNS = (
     Column("SLOT"),
@@ -57,24 +57,32 @@ async def workers(session: Session) -> ExitCode:
 
 
 def _row(worker: WorkerInfo) -> list[Cell]:
-    detail = worker.stage or (None if worker.active else "standby")
-    state = f"{worker.state}:{detail}" if detail else str(worker.state)
     return [
         worker.slot,
-        Text(state, style=STATE_STYLES[worker.state]),
+        state(worker),
         since(worker.since),
         worker.pid,
         worker.generation,
         f"{len(worker.requests)}/{worker.capacity}",
         worker.served,
         worker.restarts,
-        size(_held(worker.memory)) if worker.memory else None,
+        size(held(worker)),
         note(worker),
     ]
 
 
-def _held(memory: Memory) -> int:
-    """The best that is known of what would be free without a worker."""
+def state(worker: WorkerInfo) -> Text:
+    """What a slot does, in one word: ``ready``, ``ready:standby``, ``quarantined:killing``."""
+    detail = worker.stage or (None if worker.active else "standby")
+    word = f"{worker.state}:{detail}" if detail else str(worker.state)
+    return Text(word, style=STATE_STYLES[worker.state])
+
+
+def held(worker: WorkerInfo) -> int | None:
+    """The best that is known of what would be free without a worker; ``None`` without a worker."""
+    memory = worker.memory
+    if memory is None:
+        return None
     known = (memory.held, memory.pss, memory.rss)
     return next(count for count in known if count is not None)
 

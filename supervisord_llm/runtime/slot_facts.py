@@ -183,6 +183,11 @@ class SlotFacts:
         return 0 if self.life is None else self.life.worker.served
 
     @property
+    def tokens(self) -> int:
+        """How many tokens the current worker has written."""
+        return 0 if self.life is None else self.life.worker.tokens
+
+    @property
     def restarts(self) -> int:
         """How often a worker was replaced because it failed."""
         return self._state.restarts

@@ -112,6 +112,7 @@ class Worker:
         self.generation: Generation = process.generation
         self.spawned_at = now
         self.served = 0
+        self.tokens = 0
         self.usage: usage.Usage | None = None
         self.exit: ExitCause | None = None
         """How its process ended, once it has."""

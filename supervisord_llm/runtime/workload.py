@@ -134,6 +134,7 @@ class Workload:
 
     def output(self, tokens: Tokens) -> None:
         """Hand output on; inside a turn."""
+        self._worker.tokens += len(tokens.texts)
         self._requests[tokens.wire_id].output(tokens.texts, self._clock.now())
 
     def try_output(self, tokens: Tokens) -> bool:
@@ -144,6 +145,7 @@ class Workload:
         request = self._requests[tokens.wire_id]
         if request.first_at is None:
             return False
+        self._worker.tokens += len(tokens.texts)
         request.output(tokens.texts, self._clock.now())
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisord_llm.core.words import Resolution
 from supervisord_llm.schema.pools import PoolSummary
 
 
@@ -31,6 +32,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     pools: list[PoolSummary]
     queued: int
     totals: Totals
+    cancellations: dict[Resolution, int] = {}
+    """Since the daemon started, by what became of the worker; what never came about is left out."""
 
 
 class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int
     requests: list[str]
     served: int
+    tokens: int = 0
+    """How many tokens its worker has written so far, those of requests under way included."""
     restarts: int
     next_start_in_ms: float | None
     last_exit: LastExit | None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from supervisord_llm.core.words import Outcome
+from collections import Counter
+
+from supervisord_llm.core.words import Outcome, Resolution
 from supervisord_llm.events import (
+    CancelSettled,
     Event,
     RequestAccepted,
     RequestFinished,
@@ -13,7 +16,7 @@ from supervisord_llm.events import (
 
 
 class Totals:
-    """Requests by how they went, and the starts of workers that were not planned."""
+    """Requests by how they went, cancellations, and the starts of workers that were not planned."""
 
     def __init__(self) -> None:
         """Begin at zero."""
@@ -23,6 +26,8 @@ class Totals:
         self.failed = 0
         self.rejected = 0
         self.restarts = 0
+        self.cancellations: Counter[Resolution] = Counter()
+        """By what became of the worker."""
 
     def __call__(self, _seq: int, event: Event) -> None:
         """Count an event."""
@@ -37,6 +42,8 @@ class Totals:
                 self.failed += 1
             case RequestRejected():
                 self.rejected += 1
+            case CancelSettled(resolution=resolution):
+                self.cancellations[resolution] += 1
             case WorkerRestartScheduled():
                 self.restarts += 1
             case _:

@@ -64,6 +64,7 @@ class FakeSlot:
     capacity: int = 1
     requests: tuple[RequestId, ...] = ()
     served: int = 0
+    tokens: int = 0
     restarts: int = 0
     next_start_at: float | None = None
     last_exit: SimpleNamespace | None = None

@@ -29,6 +29,7 @@ COMMANDS = [
     "resume",
     "scale",
     "status",
+    "top",
     "workers",
 ]
 

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from supervisord_llm.core.words import (
     Outcome,
+    Resolution,
     SlotState,
     TeardownStage,
 )
 from supervisord_llm.events import (
+    CancelSettled,
     DaemonError,
     DaemonStarted,
     DaemonStopped,
@@ -398,7 +400,15 @@ def test_each_event_counts_in_at_most_one_total(
     log = EventLog(boot="b", ring=Ring(1), consumers=[totals])
     log.publish(make())
     log.publish(make())
-    expected = dict.fromkeys(vars(Totals()), 0)
+    expected = dict(vars(Totals()))
     if name is not None:
         expected[name] = 2
     assert vars(totals) == expected
+
+
+def test_cancellations_are_counted_by_what_became_of_the_worker() -> None:
+    """Those that never came about are not there."""
+    totals = Totals()
+    for resolution in (Resolution.KILLED, Resolution.COOPERATIVE, Resolution.KILLED):
+        totals(1, CancelSettled(pool="p", request="r", resolution=resolution, elapsed_ms=1.0))
+    assert {Resolution.KILLED: 2, Resolution.COOPERATIVE: 1} == totals.cancellations
