@@ -163,6 +163,11 @@ class Machine:
                           check=False)  # fmt: skip
         return {int(word) for word in listed.stdout.split()}
 
+    def controls(self, controller: str) -> bool:
+        """Whether the unit's subtree has a controller."""
+        group = Path("/sys/fs/cgroup") / self.show("ControlGroup").lstrip("/")
+        return controller in self.run("cat", str(group / "cgroup.controllers")).stdout.split()
+
     def fact(self, pid: int, name: str) -> str:
         """What its kernel has in a file of ``/proc`` about one of its processes."""
         return (self.root / f"proc/{pid}" / name).read_bytes().decode(errors="replace")
