@@ -61,6 +61,7 @@ sse_keep_alive = "15s"
 
 [pool.p]
 command = ["/bin/sh", "-c", "echo {slot}"]
+models = []
 dialect = "auto"
 workers = 1
 standby = 0
@@ -70,6 +71,7 @@ reload = "surge"
 load = "eager"
 idle_ttl = "10m"
 exclusive = ""
+chat_template = ""
 session_ttl = "30m"
 pass_env = []
 per_slot_env = []
