@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisord_llm.config.schema import LogConfig
@@ -242,6 +242,8 @@ def any_value(kind: type[Event]) -> st.SearchStrategy[Event]:
     )
 
 
+# Events are made of many parts, which takes its time on a machine that is shared.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(event=st.one_of([any_value(kind) for kind in catalogue().values()]))
 def test_every_event_is_an_entry_whose_fields_cannot_be_forged(event: Event) -> None:
     """Whatever is in its values: the names are those of its own fields, the message is one line."""
