@@ -83,6 +83,10 @@ def missing() -> str | None:
         return "systemd is not installed"
     if own_group(None, path="/") is None:
         return "no cgroup v2 hierarchy is mounted"
+    probe = ["unshare", *_FLAGS, "mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]
+    tried = subprocess.run(probe, capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        return f"namespaces of one's own are not allowed: {tried.stderr.strip()}"
     return None
 
 
