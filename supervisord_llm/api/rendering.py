@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from supervisord_llm.api.front import Front
@@ -12,6 +13,9 @@ from supervisord_llm.openai.templates import TemplateBroken
 from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.request import Render
 from supervisord_llm.wire.messages import Model
+
+_QUOTED = re.compile(r"""(['"])(.*?)(?:\1|$)""", re.DOTALL)
+_PYTHONS = frozenset({"NoneType", "bool", "dict", "float", "int", "list", "str", "tuple"})
 
 
 async def prompt_of(
@@ -56,10 +60,23 @@ async def render(front: Front, pool: Pool, conversation: Conversation, model: Mo
         front.publish(
             DaemonWarning(
                 topic="chat_template",
-                message=str(error),
+                message=str(error).replace(error.reason, _without_values(error.reason, source)),
                 remedy="serve a model with a sound template, or name one in the pool's "
                 "chat_template",
                 pool=pool.name,
             )
         )
         raise InvalidRequest(str(error), param="messages") from error
+
+
+def _without_values(reason: str, source: str) -> str:
+    """Cut a template's fault before the first value in it that is not the template's own text.
+
+    An unknown key, for example, is named by the error, and may be a piece of the conversation: the
+    client may see that, the event log may not.
+    """
+    for match in _QUOTED.finditer(reason):
+        quoted = match[2]
+        if quoted not in source and quoted not in _PYTHONS and not quoted.endswith(" object"):
+            return f"{reason[: match.start()]}…"
+    return reason

@@ -147,8 +147,8 @@ def views(daemon: Running, folder: Path) -> Iterator[tuple[str, str]]:
     yield "check", checked.stdout.decode()
     yield "check's warnings", checked.stderr.decode()
     yield "the log", daemon.log.read_text()
-    for path in (each for each in (folder / "state").rglob("*") if each.is_file()):
-        yield path.name, path.read_text()
+    for file in (each for each in (folder / "state").rglob("*") if each.is_file()):
+        yield file.name, file.read_text()
 
 
 def test_no_secret_is_seen_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
