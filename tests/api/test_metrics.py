@@ -12,6 +12,7 @@ from supervisord_llm.schema import Started, Token
 from tests.api.conftest import Door, OpenDoor
 from tests.api.house import House, ask, house, next_of, read
 from tests.harness import QUICK, SECONDS
+from tests.runtime.test_reconfigure import Edited, gone
 
 PREFIX = "supervisord_llm_"
 
@@ -142,3 +143,25 @@ async def test_a_pool_on_demand_has_stopped_slots(tmp_path: Path) -> None:
     ) as made:
         await check_states(made)
         assert 2 == (await scrape(made.socket))["workers", "sim", "stopped"]
+
+
+async def test_a_pool_that_the_configuration_loses_leaves_its_counters(tmp_path: Path) -> None:
+    """What it does is told no more, what it did still is; when it is back it goes on counting."""
+    async with house(tmp_path) as made:
+        edited = Edited(made, tmp_path)
+        async with made.client.generate(ask("x sim.tokens=3")) as stream:
+            await read(stream)
+        await edited.read_again(edited.first.replace("[pool.sim]", "[pool.new]"))
+        await gone(made, "sim")
+        found = await scrape(made.socket)
+        assert not [key for key in found if key[0] in {"workers", "queue_depth"} and "sim" in key]
+        assert 1 == found["requests_total", "completed", "sim"]
+        assert 1 == sum(found["workers", "new", state] for state in SlotState)
+
+        await edited.read_again(edited.first)
+        await gone(made, "new")
+        await made.wait_serving(1)
+        async with made.client.generate(ask("x sim.tokens=3")) as stream:
+            await read(stream)
+        await check_states(made)
+        assert 2 == (await scrape(made.socket))["requests_total", "completed", "sim"]
