@@ -47,7 +47,7 @@ test-python: build $(VENV)/.dev
 	@$(BIN)/python -m tools.mutate_tables
 	@$(BIN)/python -m pytest --numprocesses auto
 
-bench: build ## measure against floors (about half an hour, or BENCH=--quick): a table, and JSON in build/bench
+bench: build ## measure against floors (about forty minutes, or BENCH=--quick): a table, and JSON in build/bench
 	@$(BIN)/python -m bench $(BENCH)
 
 chaos: build $(VENV)/.dev ## load and random faults for MINUTES=1, then the verdict; SEED=… repeats a run

@@ -13,7 +13,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from bench import footprint, latency, machine, streaming
+from bench import footprint, front, latency, machine, streaming
 from bench.figures import Figure, Report, table
 from bench.processes import BenchError
 from bench.sizes import FULL, QUICK, Sizes
@@ -26,6 +26,7 @@ SECTIONS: dict[str, Callable[[Path, Sizes], Iterator[Figure]]] = {
     "stopped": latency.stopped,
     "start": footprint.start,
     "idle": footprint.idle,
+    "http": front.http,
 }
 
 RESULTS = Path("build/bench")

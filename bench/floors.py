@@ -20,6 +20,7 @@ import trio
 from bench.client import TOKEN_LINE
 from bench.pacing import spread
 from bench.processes import cpu_seconds, resident_mib
+from bench.rounds import rounds
 from bench.worker import BareWorker, bare_workers
 
 _READ_SIZE = 65536
@@ -175,8 +176,38 @@ async def _wait_idle(workers: list[BareWorker], settle: float, seconds: float) -
     return [resident_mib(os.getpid()), used * 1000 / seconds]
 
 
+class _Asker:
+    """A `rounds.Party` with a worker of its own."""
+
+    def __init__(self, worker: BareWorker, prompt: str, first: bytes) -> None:
+        self._worker = worker
+        self._prompt = prompt
+        self._first = first
+        self._wire_id = 0
+        self._got = b""
+
+    def ask(self) -> int:
+        self._wire_id += 1
+        self._got = b""
+        self._worker.generate(self._wire_id, self._prompt)
+        return self._worker.stdout
+
+    def read(self) -> tuple[bool, bool]:
+        self._got += os.read(self._worker.stdout, _READ_SIZE)
+        return self._first in self._got, _TERMINAL in self._got
+
+
+def asked(clients: str, wanted: str, prompt: str, kind: str) -> object:
+    """Answers of workers that are asked anew at once; waits for the "first" token or the "last"."""
+    first = b'"token"' if kind == "first" else _TERMINAL
+    with bare_workers(int(clients)) as workers:
+        parties = [_Asker(worker, prompt, first) for worker in workers]
+        return rounds(parties, int(wanted), delays=spread(len(workers)) if "tps" in prompt else ())
+
+
 KINDS: dict[str, Callable[..., object]] = {
-    each.__name__: each for each in (saturated, paced, flood, first_token, timer, start, idle)
+    each.__name__: each
+    for each in (saturated, paced, flood, first_token, timer, start, idle, asked)
 }
 
 

@@ -22,6 +22,12 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     stopped_cancels: int
     starts: int
     idle_seconds: float
+    http_requests: int
+    """Of one turn, at least."""
+    http_seconds: float
+    """For how long first bytes are timed."""
+    http_fast: int
+    """Requests of the fast client in one turn."""
 
 
 FULL = Sizes(
@@ -35,6 +41,9 @@ FULL = Sizes(
     stopped_cancels=20,
     starts=10,
     idle_seconds=20.0,
+    http_requests=2000,
+    http_seconds=20.0,
+    http_fast=1000,
 )
 
 QUICK = Sizes(
@@ -48,4 +57,7 @@ QUICK = Sizes(
     stopped_cancels=3,
     starts=3,
     idle_seconds=3.0,
+    http_requests=300,
+    http_seconds=2.0,
+    http_fast=200,
 )
