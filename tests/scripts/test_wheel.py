@@ -56,7 +56,7 @@ def test_it_works_in_an_empty_environment(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr("tests.daemon.running.PROGRAM", programs / "supervisord-llm")
     config = write_config(tmp_path)
-    argv = [programs / "supervisord-llm", "check", "--config", config]
+    argv = [str(programs / "supervisord-llm"), "check", "--config", str(config)]
     checked = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert f"{programs}/sllm-sim-worker" in checked.stdout
     with running(tmp_path, config) as served:
