@@ -21,6 +21,9 @@ from supervisord_llm.wire.messages import Count, Heartbeat, Milliseconds, Model,
 _SHOWN = 200
 """How many bytes of a malformed line are shown."""
 
+_COMPLAINT = 500
+"""How many characters of an error are kept: it stays with its request, and in the event log."""
+
 
 class MalformedLine(Exception):
     """A line that breaks the protocol; the message says how, and shows the line's beginning."""
@@ -175,7 +178,8 @@ def _reply(kind: str, fields: _Object, line: bytes) -> Reply:
             _acknowledge(kind, fields, line)
             return _done(msgspec.convert(fields, DoneLine), line)
         case "error":
-            return msgspec.convert(fields, ErrorLine)
+            said = msgspec.convert(fields, ErrorLine)
+            return ErrorLine(_cut(said.error), None if said.code is None else _cut(said.code))
         case "pong":
             return Pong(msgspec.convert(fields, _Pong).pong)
         case "heartbeat":
@@ -186,6 +190,10 @@ def _reply(kind: str, fields: _Object, line: bytes) -> Reply:
             _acknowledge(kind, fields, line)
             session_id = msgspec.convert(fields, _Session).session_id
             return SessionLine(_DONE_TO_A_SESSION[kind], session_id)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _COMPLAINT else f"{text[:_COMPLAINT]}…"
 
 
 def _acknowledge(kind: str, fields: _Object, line: bytes) -> None:

@@ -95,6 +95,13 @@ def test_an_error_ends_its_request_and_nothing_else() -> None:
     assert [Failed(8, "bad sampling")] == connection.receive(b'{"error":"bad sampling"}\n')
 
 
+def test_a_long_error_is_cut() -> None:
+    """It is kept with its request and in the event log, for which a line's length is too much."""
+    connection = generating()
+    [failed] = connection.receive(line({"error": "x" * 1500, "code": "y" * 1500}))
+    assert failed == Failed(7, "x" * 500 + "…", "y" * 500 + "…")
+
+
 def test_runs_of_tokens_of_one_read_are_one_message() -> None:
     """A heartbeat between tokens divides the run, and order is kept."""
     connection = generating()
