@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from bench.client import TOKEN_LINE
+from bench.front_client import beginnings, prompt
 from bench.pacing import spread
 from bench.processes import cpu_seconds, resident_mib
 from bench.rounds import rounds
@@ -197,12 +198,12 @@ class _Asker:
         return self._first in self._got, _TERMINAL in self._got
 
 
-def asked(clients: str, wanted: str, prompt: str, kind: str) -> object:
+def asked(clients: str, wanted: str, pace: str, kind: str) -> object:
     """Answers of workers that are asked anew at once; waits for the "first" token or the "last"."""
     first = b'"token"' if kind == "first" else _TERMINAL
     with bare_workers(int(clients)) as workers:
-        parties = [_Asker(worker, prompt, first) for worker in workers]
-        return rounds(parties, int(wanted), delays=spread(len(workers)) if "tps" in prompt else ())
+        parties = [_Asker(worker, prompt(int(pace)), first) for worker in workers]
+        return rounds(parties, int(wanted), delays=beginnings(len(workers), int(pace)))
 
 
 KINDS: dict[str, Callable[..., object]] = {

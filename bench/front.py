@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import Figure, Spread, held, paired
-from bench.front_client import TOKENS, Caller, chat, prompt
-from bench.pacing import spread
+from bench.front_client import TOKENS, Caller, beginnings, chat, prompt
 from bench.processes import BenchError, Daemon, cpu_seconds, daemon, floor, result
 from bench.rounds import Rounds, rounds
 from bench.sizes import Sizes
@@ -20,8 +19,8 @@ from bench.sizes import Sizes
 PACES = {1: 80, 16: 80, 256: 5}
 """By the number of clients: the tokens per second of each, where the first byte is timed.
 
-So 16 clients and 256 alike make 80 requests a second; what they wait for is not the queue of a
-daemon that has more to do than it can.
+So 16 clients and 256 alike make 80 requests a second, evenly; what they wait for is not the queue
+of a daemon that has more to do than it can.
 """
 
 SLOW_READERS = 50
@@ -89,11 +88,11 @@ def _through(running: Daemon, clients: int, wanted: int, pace: int, *, streamed:
         callers = [
             Caller(running.socket, request, streamed=streamed, stack=stack) for _ in range(clients)
         ]
-        return rounds(callers, wanted, delays=spread(clients) if pace else ())
+        return rounds(callers, wanted, delays=beginnings(clients, pace))
 
 
 def _direct(clients: int, wanted: int, pace: int, *, streamed: bool) -> Rounds:
-    found = result(floor("asked", clients, wanted, prompt(pace), "first" if streamed else "last"))
+    found = result(floor("asked", clients, wanted, pace, "first" if streamed else "last"))
     return msgspec.convert(found, Rounds)
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.client import END, connect, post
+from bench.pacing import SPREAD_SECONDS, spread
 from bench.processes import BenchError
 
 TOKENS = 16
@@ -18,6 +19,14 @@ def prompt(tokens_per_second: int) -> str:
     """What makes a sim worker write so many tokens, as fast as it can for 0."""
     pace = f" sim.tps={tokens_per_second}" if tokens_per_second else ""
     return f"go sim.tokens={TOKENS}{pace}"
+
+
+def beginnings(clients: int, tokens_per_second: int) -> list[float]:
+    """Seconds after which each client asks first: all over an answer's time; at once for 0."""
+    if not tokens_per_second:
+        return []
+    answer = TOKENS / tokens_per_second
+    return [delay / SPREAD_SECONDS * answer for delay in spread(clients)]
 
 
 def chat(content: str, *, streamed: bool) -> bytes:

@@ -58,6 +58,6 @@ QUICK = Sizes(
     starts=3,
     idle_seconds=3.0,
     http_requests=300,
-    http_seconds=2.0,
+    http_seconds=4.0,
     http_fast=200,
 )
