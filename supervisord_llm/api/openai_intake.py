@@ -7,7 +7,7 @@ import re
 from starlette.requests import Request
 
 from supervisord_llm.api.front import Front
-from supervisord_llm.api.sessions import check_session_id, find_pool
+from supervisord_llm.api.sessions import check_session_id, find_pool, session_name
 from supervisord_llm.errors import InvalidRequest
 from supervisord_llm.openai.completions import Prompt
 from supervisord_llm.openai.fields import Completion
@@ -40,7 +40,7 @@ def note_request_id(request: Request) -> None:
 
 
 def session_of(request: Request, asked: Completion, pool: Pool) -> str | None:
-    """Return the session that the body names, or else a header.
+    """Return the pool's name of the session that the body names, or else a header.
 
     Clients send such headers to whatever server they have, so they are passed over where none of
     the pool's workers keeps sessions.
@@ -52,9 +52,10 @@ def session_of(request: Request, asked: Completion, pool: Pool) -> str | None:
     if named is None and pool.keeps_sessions is not False:
         headers = (request.headers.get(name) for name in SESSION_HEADERS)
         named = next((each for each in headers if each), None)
-    if named is not None:
-        check_session_id(named)
-    return named
+    if named is None:
+        return None
+    check_session_id(named)
+    return session_name(request, named)
 
 
 def pool_of(front: Front, asked: Completion) -> Pool:

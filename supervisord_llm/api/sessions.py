@@ -29,14 +29,14 @@ _decoder = msgspec.json.Decoder(SessionRequest)
 async def reset(front: Front, request: Request) -> ASGIApp:
     """Forget what a session's worker has read, after what it has under way has ended."""
     target = await _target(front, request)
-    existed = await until_disconnect(request, partial(target.pool.reset_session, target.id))
+    existed = await until_disconnect(request, partial(target.pool.reset_session, target.name))
     return json_reply(SessionReset(id=target.id, existed=existed))
 
 
 async def close(front: Front, request: Request) -> ASGIApp:
     """Close a session, after what it has under way has ended; its place on its worker is free."""
     target = await _target(front, request)
-    existed = await until_disconnect(request, partial(target.pool.close_session, target.id))
+    existed = await until_disconnect(request, partial(target.pool.close_session, target.name))
     return json_reply(SessionDeleted(id=target.id, existed=existed))
 
 
@@ -56,9 +56,21 @@ def check_session_id(session_id: str) -> None:
         )
 
 
+def session_name(request: Request, session_id: str) -> str:
+    """Return what the pool calls a client's session, whose id was checked.
+
+    With a key come users who are strangers to each other, and how much of a prompt was read before
+    tells what another one's session holds. So each key's name has sessions of its own: no client
+    can write the space.
+    """
+    kind, _, owner = request.state.client.partition(":")
+    return f"{owner} {session_id}" if kind == "key" else session_id
+
+
 class _Target(NamedTuple):
     pool: Pool
     id: str
+    name: str
 
 
 async def _target(front: Front, request: Request) -> _Target:
@@ -71,8 +83,10 @@ async def _target(front: Front, request: Request) -> _Target:
             "cannot use field 'model': the query names another pool; give one of them",
             param="model",
         )
-    check_session_id(request.path_params["id"])
-    return _Target(find_pool(front, said if named is None else named), request.path_params["id"])
+    id_ = request.path_params["id"]
+    check_session_id(id_)
+    pool = find_pool(front, said if named is None else named)
+    return _Target(pool, id_, session_name(request, id_))
 
 
 def _as_name(_name: str, text: str) -> str:
