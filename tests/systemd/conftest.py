@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,13 +82,10 @@ def machine(installed: Path) -> Iterator[Machine]:
     """A machine where the program is installed and nothing is started."""
     if (why := missing()) is not None:
         pytest.skip(why)
-    # Two at a time would share the cores with each other and with every other test.
-    with (ROOT / "build" / "systemd.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with boot(installed) as made:
-            made.run("systemd-sysusers")
-            made.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/supervisord-llm.conf")
-            yield made
+    with boot(installed) as made:
+        made.run("systemd-sysusers")
+        made.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/supervisord-llm.conf")
+        yield made
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 
 from tests.daemon.running import until
 from tests.harness import SECONDS
 from tests.systemd.conftest import POOL
-from tests.systemd.machine import CONFIG, UNIT, Machine
+from tests.systemd.machine import CONFIG, SOCKETS, UNIT, Machine
 
 
 def generate(client: httpx.Client, prompt: str) -> list[dict[str, object]]:
@@ -122,10 +121,19 @@ def test_a_start_that_always_fails_is_given_up(service: Machine) -> None:
 
 def test_systemd_has_nothing_to_say_against_the_units(service: Machine) -> None:
     """`verify` is silent, and `security` finds little to attack."""
-    units = [*Path("/etc/systemd/system").glob("supervisord-llm*"), UNIT]
-    verified = service.run("systemd-analyze", "verify", "--man=no", *map(str, units))
+    units = [f"/etc/systemd/system/{unit}" for unit in (UNIT, *SOCKETS)]
+    verified = service.run("systemd-analyze", "verify", "--man=no", *units)
     assert verified.stdout + verified.stderr == ""
     service.run("systemd-analyze", "security", "--no-pager", "--threshold=25", UNIT)
+
+
+def test_the_drop_in_for_gpus_is_valid_on_a_machine_without_one(service: Machine) -> None:
+    """Nobody has to edit it before the service starts with it."""
+    gpu = (service.root / "opt/sllm/share/supervisord-llm/gpu.conf").read_text()
+    service.drop_in(gpu)
+    service.systemctl("start", UNIT)
+    assert (service.show("ActiveState"), service.show("PrivateDevices")) == ("active", "no")
+    assert "/dev/kfd" in service.show("DeviceAllow")
 
 
 def answers(client: httpx.Client, path: str) -> bool:
