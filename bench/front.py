@@ -26,10 +26,8 @@ of a daemon that has more to do than it can.
 SLOW_READERS = 50
 SLOW_MOST = 1.1
 """Times what it is without slow readers that a fast client's 99th percentile may be with them."""
-_SLOW_TOKENS = 60_000
-"""More text than fits into a connection, and than a slow reader takes while one is timed."""
-_SLOW_SETTINGS = 'queue = { mailbox_tokens = 1000000, mailbox_bytes = "64MiB" }\n'
-"""Otherwise a client that is so far behind would lose its request, and be slow no more."""
+_SLOW_LISTEN = 'send_timeout = "5m"\n'
+"""Otherwise a client that is so far behind would be cut off in a long measurement."""
 
 
 def http(folder: Path, sizes: Sizes) -> Iterator[Figure]:
@@ -98,7 +96,7 @@ def _direct(clients: int, wanted: int, pace: int, *, streamed: bool) -> Rounds:
 
 def _beside_slow_readers(folder: Path, sizes: Sizes) -> Figure:
     alone, beside = [], []
-    with daemon(folder, workers=SLOW_READERS + 1, settings=_SLOW_SETTINGS) as running:
+    with daemon(folder, workers=SLOW_READERS + 1, listen=_SLOW_LISTEN) as running:
         for _ in range(sizes.repeats):
             alone.append(_fast(running, sizes))
             with _slow_readers(running):
@@ -117,13 +115,14 @@ def _beside_slow_readers(folder: Path, sizes: Sizes) -> Figure:
 
 def _fast(running: Daemon, sizes: Sizes) -> float:
     found = _through(running, 1, sizes.http_fast, 0, streamed=True)
+    _wait_finished(running, sizes.http_fast)
     return Spread.of(found.answers).p99
 
 
 @contextmanager
 def _slow_readers(running: Daemon) -> Iterator[None]:
     """Have clients that are behind, and see that they were so until the end."""
-    argv = [sys.executable, "-m", "bench.slow_readers", running.socket, SLOW_READERS, _SLOW_TOKENS]
+    argv = [sys.executable, "-m", "bench.slow_readers", running.socket, SLOW_READERS]
     with subprocess.Popen(
         [str(each) for each in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as readers:
@@ -131,14 +130,18 @@ def _slow_readers(running: Daemon) -> Iterator[None]:
         try:
             if readers.stdout.readline() != b"ready\n":
                 raise BenchError("the slow readers failed; see above")
-            # The workers have written everything, so that only the unread text is left.
-            for _ in range(SLOW_READERS):
-                running.wait_event("request.finished")
+            # The workers have written everything: what is measured is to wait, not to write.
+            _wait_finished(running, SLOW_READERS)
             yield
         finally:
             behind = result(readers)
         if behind < SLOW_READERS:
             raise BenchError(f"{SLOW_READERS - behind} slow readers came to the end; not slow")
+
+
+def _wait_finished(running: Daemon, count: int) -> None:
+    for _ in range(count):
+        running.wait_event("request.finished")
 
 
 def _name(clients: int, *, streamed: bool) -> str:

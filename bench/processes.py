@@ -45,14 +45,16 @@ def resident_mib(pid: int) -> float:
     raise BenchError(f"cannot find the memory of process {pid} in /proc; mount it")
 
 
-def config_text(folder: Path, command: Sequence[str], workers: int, settings: str = "") -> str:
+def config_text(
+    folder: Path, command: Sequence[str], workers: int, settings: str = "", listen: str = ""
+) -> str:
     """A configuration with one pool ``bench``, whose workers may use every core."""
     cores = sorted(os.sched_getaffinity(0))
     return (
         f'[daemon]\nstate_dir = "{folder}/state"\nshutdown_drain = "1s"\n'
         "seal_memory = false\n"  # or only root could measure it
         f'[log]\nformat = "json"\n'
-        f'[[listen]]\naddress = "unix:{folder}/control.sock"\n'
+        f'[[listen]]\naddress = "unix:{folder}/control.sock"\n{listen}'
         f"[pool.bench]\ncommand = {list(command)}\nworkers = {workers}\n"
         f"limits.cpus = {[cores] * workers}\n"
         f"sampling.max_new_tokens = 100000000\n{settings}"
@@ -87,10 +89,17 @@ class Daemon:
 
 @contextmanager
 def daemon(
-    folder: Path, command: Sequence[str] = SIM, *, workers: int = 1, settings: str = ""
+    folder: Path,
+    command: Sequence[str] = SIM,
+    *,
+    workers: int = 1,
+    settings: str = "",
+    listen: str = "",
 ) -> Iterator[Daemon]:
     """Run a daemon until every worker is ready; end it in order."""
-    with starting_daemon(folder, command, workers=workers, settings=settings) as started:
+    with starting_daemon(
+        folder, command, workers=workers, settings=settings, listen=listen
+    ) as started:
         for _ in range(workers):
             started.wait_event("worker.ready")
         yield started
@@ -98,12 +107,17 @@ def daemon(
 
 @contextmanager
 def starting_daemon(
-    folder: Path, command: Sequence[str] = SIM, *, workers: int = 1, settings: str = ""
+    folder: Path,
+    command: Sequence[str] = SIM,
+    *,
+    workers: int = 1,
+    settings: str = "",
+    listen: str = "",
 ) -> Iterator[Daemon]:
     """The same, from the first moment of its process on."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "daemon.toml"
-    config.write_text(config_text(folder, command, workers, settings), encoding="utf-8")
+    config.write_text(config_text(folder, command, workers, settings, listen), encoding="utf-8")
     log = folder / f"log.{time.monotonic_ns()}"
     with log.open("wb") as stderr, log.open("rb") as reader:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Clients that are far behind: ``python -m bench.slow_readers SOCKET COUNT TOKENS``.
+"""Clients that are far behind: ``python -m bench.slow_readers SOCKET COUNT``.
 
 Each asks for a stream, and reads so little of it that its connection is full all the time. It says
 ``ready`` when all of them have begun, goes on until its input ends, and writes as JSON how many
@@ -17,15 +17,20 @@ import msgspec
 from bench.client import END, connect
 from bench.front_client import chat
 
-_SIP = 16384
-"""Bytes that a reader takes at a time."""
-_SIPS_PER_SECOND = 2
-"""So that a full connection takes more within less than the daemon's ``send_timeout``."""
+_PROMPT = "go sim.tokens=1200 sim.tps=400"
+"""Tokens come one by one, and some 300 fit into a connection, each with its event.
+
+The others wait in the daemon, where 1,024 may; more, and the request would fail.
+"""
+_SIP = 256
+"""Bytes that a reader takes at a time: about an event."""
+_SIPS_PER_SECOND = 4
+"""So that a connection is full for half a minute and more."""
 
 
-def main(path: str, count: str, tokens: str) -> None:
+def main(path: str, count: str) -> None:
     """Read slowly until the input ends."""
-    request = chat(f"go sim.tokens={tokens}", streamed=True)
+    request = chat(_PROMPT, streamed=True)
     with ExitStack() as stack:
         sockets = [stack.enter_context(connect(Path(path))) for _ in range(int(count))]
         tails = [b""] * len(sockets)
