@@ -47,7 +47,7 @@ class InvalidRequest(ClientError):
     """A malformed body, an unknown field, a value out of range."""
 
 
-class UnsupportedParameter(ClientError):
+class UnsupportedParameter(InvalidRequest):
     """A field that would change the output, and whose effect is not offered."""
 
 

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
 
 from supervisord_llm.errors import InvalidRequest, OperatorError
 from supervisord_llm.openai import bounds
 from supervisord_llm.openai.sandbox import Sandbox
+from supervisord_llm.openai.unsupported import unsupported
 
 MAX_PROMPT = 4 << 20
 """How long a rendered prompt may be, in bytes of UTF-8; far above what a context holds."""
@@ -89,7 +90,12 @@ class ChatTemplate:
         try:
             bounds.check_source(source)
             with bounds.metered():
-                self._template = Sandbox().from_string(source)
+                sandbox = Sandbox()
+                parsed = sandbox.parse(source)
+                self._takes_tools = any(
+                    name.name == "tools" for name in parsed.find_all(nodes.Name)
+                )
+                self._template = sandbox.from_string(parsed)
         except Exception as error:
             raise self._broken(error) from error
 
@@ -110,10 +116,17 @@ class ChatTemplate:
             now: the time that a template which asks for it is told.
 
         Raises:
+            UnsupportedParameter: there are tools, and the template has no place for them.
             InvalidRequest: ``kwargs`` has a name of `RESERVED`, the template refused the
                 conversation (its words are in the message), or the prompt became too long.
             TemplateBroken: the template failed by itself, or makes more than `bounds` allows.
         """
+        if tools and not self._takes_tools:
+            raise unsupported(
+                "tools",
+                f"the chat template of {self._name} does not tell of tools; leave them out, or name "
+                "a model that was trained for them",
+            )
         for name in kwargs:
             if name in RESERVED:
                 raise InvalidRequest(

@@ -13,7 +13,8 @@ from tests.api.house import house
 from tests.api.openai import chat, choices, complete, error_of, events, http_of
 from tests.harness import QUICK
 
-ECHO = "--chat_template={{{{messages[-1].content}}}}"
+ECHO = "--chat_template={{{{messages[-1].content}}}}{{{{''if(tools)}}}}"
+"""Says what was said last, and takes tools without a word of them."""
 """The prompt is the last message, so that it may hold what the sim worker is to do."""
 
 WEATHER = {
@@ -95,6 +96,21 @@ async def test_without_tools_a_call_is_text(tmp_path: Path, fields: dict[str, An
     [choice] = got["choices"]
     assert CALL == choice["message"]["content"].strip()
     assert "tool_calls" not in choice["message"]
+
+
+async def test_tools_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    """Where the model's template does not tell of them, unless the model is not to call any."""
+    async with house(tmp_path, "--chat_template={{{{messages[-1].content}}}}") as at:
+        refused = await chat(at, "a sim.tokens=1", tools=[WEATHER])
+        taken = await chat(at, "a sim.tokens=1", tools=[WEATHER], tool_choice="none")
+    error = refused.json()["error"]
+    assert (400, "unsupported_parameter", "tools") == (
+        refused.status_code,
+        error["code"],
+        error["param"],
+    )
+    assert "does not tell of tools" in error["message"]
+    assert taken.status_code == 200
 
 
 async def test_a_conversation_that_the_template_refuses_is_400(tmp_path: Path) -> None:

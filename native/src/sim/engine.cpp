@@ -16,6 +16,8 @@ constexpr std::int64_t load_units = 1000;
 
 // White space around the content keeps directives in it apart from the special tokens.
 constexpr std::string_view usual_template =
+    "{% if tools %}<|im_start|>system\n"
+    "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
     "{{ message.content }}\n<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
