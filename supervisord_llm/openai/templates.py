@@ -124,8 +124,8 @@ class ChatTemplate:
         if tools and not self._takes_tools:
             raise unsupported(
                 "tools",
-                f"the chat template of {self._name} does not tell of tools; leave them out, or name "
-                "a model that was trained for them",
+                f"the chat template of {self._name} does not tell of tools; leave them out, or "
+                "name a model that was trained for them",
             )
         for name in kwargs:
             if name in RESERVED:

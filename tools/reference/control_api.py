@@ -64,7 +64,10 @@ def _refusals() -> Iterator[tuple[HttpError, str]]:
 
 def _client_errors() -> list[type[ClientError]]:
     """Those of ours, by status."""
-    ours = [each for each in ClientError.__subclasses__() if each.__module__.startswith(PACKAGE)]
+    known = [ClientError]
+    for each in known:  # grows on the way
+        known += each.__subclasses__()
+    ours = [each for each in known[1:] if each.__module__.startswith(PACKAGE)]
     return sorted(ours, key=lambda each: http_error(_made(each)).status)
 
 
