@@ -47,9 +47,8 @@ class Metrics:
         self._running: set[RequestId] = set()
         self._cpu: dict[SlotName, tuple[int, float]] = {}
         """By slot: the generation that was looked at last, and the seconds that it had used."""
-        for name, cls in events.catalogue().items():
-            if cls.__module__ == events.__name__:
-                self.list.events.begin(name)
+        for name in events.catalogue():
+            self.list.events.begin(name)
 
     async def render(self) -> bytes:
         """The metrics as they are now, in the text format that `CONTENT_TYPE` names.

@@ -43,11 +43,7 @@ class _Head(msgspec.Struct, frozen=True):
     seq: int
 
 
-# Those of the catalogue's own module: a test may have made more of them in this process.
-_KINDS: Any = reduce(
-    operator.or_,
-    (kind for kind in events.catalogue().values() if kind.__module__ == Event.__module__),
-)
+_KINDS: Any = reduce(operator.or_, events.catalogue().values())
 _HEADS = msgspec.json.Decoder(_Head)
 _EVENTS: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_KINDS)
 

@@ -25,7 +25,6 @@ from supervisord_llm.core import words
 from supervisord_llm.errors import ClientError
 from tools.reference import __main__ as tool
 from tools.reference import docstrings, markdown
-from tools.reference.event_log import catalogue
 
 TEXT = tool.DOCUMENT.read_text(encoding="utf-8")
 
@@ -147,7 +146,7 @@ def test_every_error_code_is_there() -> None:
     assert {("429", "queue_full"), ("503", "shutting_down"), ("500", "internal")} < set(rows)
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(events.catalogue()))
 def test_every_event_is_there_with_all_of_its_fields(name: str) -> None:
     """And with its level."""
     event = events.catalogue()[name]

@@ -21,15 +21,8 @@ def event_log() -> str:
         "not apply are left out. The bounds of `gaps`, in seconds: "
         + ", ".join(f"{bound:g}" for bound in events.GAP_BUCKETS)
         + ".",
-        *(_event(name, cls) for name, cls in catalogue().items()),
+        *(_event(name, cls) for name, cls in events.catalogue().items()),
     )
-
-
-def catalogue() -> dict[str, type[events.Event]]:
-    """Every event by its name, without those that somebody else may have made of the root."""
-    return {
-        name: cls for name, cls in events.catalogue().items() if cls.__module__ == events.__name__
-    }
 
 
 def _event(name: str, cls: type[events.Event]) -> str:
