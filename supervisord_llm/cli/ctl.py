@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from supervisord_llm import __version__
+from supervisord_llm.cli.chat import chat
 from supervisord_llm.cli.config import config
 from supervisord_llm.cli.events import events
 from supervisord_llm.cli.generate import generate
@@ -65,6 +66,7 @@ for _command in (
     workers,
     requests,
     generate,
+    chat,
     cancel,
     reload,
     drain,

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from typing import Any
+from typing import Unpack
 
 import click
 
 from supervisord_llm.cli.completion import complete_pool
 from supervisord_llm.cli.generation import Generation
+from supervisord_llm.cli.sampling import Number, Sampling, check_encodable, sampling_options
 from supervisord_llm.cli.session import ExitCode, Session, command, examples, sole_pool
 from supervisord_llm.schema import (
     INT32_MAX,
-    INT64_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     GenerateRequest,
     Message,
 )
-
-
-class Number(click.FloatRange):
-    """A float within bounds; unlike click's own it knows that NaN is within none."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The number, or a usage error that names the parameter."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail("nan is not a number.", param, ctx)
-        return number
 
 
 @click.command(
@@ -52,18 +38,7 @@ class Number(click.FloatRange):
     help="The pool to ask; may be left out when there is only one.",
 )
 @click.option("--raw", is_flag=True, help="Send the text as it is, without the chat template.")
-@click.option("--max-new-tokens", type=click.IntRange(1, INT32_MAX), help="Stop after this many.")
-@click.option(
-    "--temperature", type=Number(0.0, 100.0), help="0 takes the likeliest token every time."
-)
-@click.option(
-    "--top-p", type=Number(0.0, 1.0, min_open=True), help="Sample within this probability mass."
-)
-@click.option("--top-k", type=click.IntRange(0, INT32_MAX), help="Sample among this many; 0: all.")
-@click.option("--seed", type=click.IntRange(0, INT64_MAX), help="Make sampling repeatable.")
-@click.option(
-    "--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."
-)
+@sampling_options
 @click.option(
     "--session", "session_id", metavar="ID", help="Go on with the conversation of this name."
 )
@@ -92,16 +67,11 @@ async def generate(
     *,
     pool: str | None,
     raw: bool,
-    max_new_tokens: int | None,
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    seed: int | None,
-    stop: tuple[str, ...],
     session_id: str | None,
     priority: int,
     deadline: float | None,
     queue_timeout: float | None,
+    **sampling: Unpack[Sampling],
 ) -> ExitCode:
     """Send PROMPT and stream the answer; without PROMPT, or with "-", read standard input.
 
@@ -115,16 +85,11 @@ async def generate(
             pool=pool or await sole_pool(client, "choose with --pool"),
             prompt=text if raw else None,
             messages=None if raw else [Message(role="user", content=text)],
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            seed=seed,
-            stop=list(stop) or None,
             session_id=session_id,
             priority=priority,
             deadline_ms=_milliseconds(deadline),
             queue_timeout_ms=_milliseconds(queue_timeout),
+            **sampling,
         )
         return await Generation(session, client, request).run()
 
@@ -150,8 +115,5 @@ def _text(prompt: str | None, *, raw: bool) -> str:
         text = text if raw else text.removesuffix("\n")
     if not text:
         raise click.UsageError("The prompt is empty.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise click.UsageError("cannot send the prompt: it is not UTF-8.") from error
+    check_encodable(text, "prompt")
     return text

@@ -22,18 +22,30 @@ from supervisord_llm.schema import Finished, GenerateRequest, RequestInfo, Start
 
 
 class Generation:
-    """One request from its submission to its last printed word."""
+    """One request from its submission to its last printed word.
+
+    Afterwards ``text`` is the answer as far as it came, and ``finished`` the daemon's last word;
+    ``left`` says that a second interrupt did not wait for that.
+    """
 
     def __init__(self, session: Session, client: Client, request: GenerateRequest) -> None:
         self._session = session
         self._client = client
         self._request = request
+        self.finished: Finished | None = None
+        self.left = False
+        self._texts: list[str] = []
         self._id: str | None = None
         self._worker: str | None = None
         self._ends_line = True
         self._interrupted = False
         self._cancel_answered = trio.Event()
         self._cancel_reply: RequestInfo | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model has said so far."""
+        return "".join(self._texts)
 
     async def run(self) -> ExitCode:
         """Stream it; the exit code says how it ended."""
@@ -45,15 +57,16 @@ class Generation:
                 async with self._client.generate(self._request) as stream:
                     self._id = stream.accepted.id
                     await self._follow(stream)
-                    finished = stream.finished
-                assert finished is not None, "a stream without one has raised"
-                code = await self._conclude(finished)
+                    self.finished = stream.finished
+                assert self.finished is not None, "a stream without one has raised"
+                code = await self._conclude(self.finished)
                 nursery.cancel_scope.cancel()
         return code
 
     async def _watch(self, interrupts: AsyncIterator[int], nursery: trio.Nursery) -> None:
         async for _ in interrupts:
             if self._id is None or self._interrupted:
+                self.left = self._interrupted
                 self._session.say("\nleft; the daemon cancels the request", "dim")
                 nursery.cancel_scope.cancel()
             else:
@@ -78,6 +91,8 @@ class Generation:
                 self._worker = line.worker
                 if line.attempt > 1 and not self._session.as_json:
                     self._session.say(f"its worker failed; attempt {line.attempt}", "dim")
+            if isinstance(line, Token):
+                self._texts.append(line.text)
             if self._session.as_json:
                 await self._session.out.write_json(stream.raw)
             elif isinstance(line, Token) and line.text:
@@ -86,8 +101,7 @@ class Generation:
                 await self._session.out.write(safe)
 
     async def _conclude(self, finished: Finished) -> ExitCode:
-        if not self._ends_line:
-            await self._session.out.write("\n")
+        await self.end_line()
         if self._interrupted:
             await self._tell_cancelled(finished)
             return ExitCode.INTERRUPTED
@@ -103,6 +117,12 @@ class Generation:
             case Outcome.FAILED:
                 self._session.complain(failure(finished.error))
                 return ExitCode.FAILED
+
+    async def end_line(self) -> None:
+        """End the answer's last line, if it has not done so itself."""
+        if not self._ends_line:
+            self._ends_line = True
+            await self._session.out.write("\n")
 
     async def _tell_cancelled(self, finished: Finished) -> None:
         await self._cancel_answered.wait()

@@ -141,13 +141,13 @@ def _run(session: Session, function: Callable[[], Awaitable[ExitCode]]) -> ExitC
     try:
         return trio.run(_call, function)
     except BaseException as error:
-        sole = _sole(error)
+        sole = sole_error(error)
         if isinstance(sole, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
         if isinstance(sole, BrokenPipeError):
             return _without_reader()
         if isinstance(sole, SupervisordError):
-            return _complain(session, sole)
+            return complain_of(session, sole)
         if sole is error:
             raise
         raise sole from error
@@ -157,7 +157,7 @@ async def _call(function: Callable[[], Awaitable[ExitCode]]) -> ExitCode:
     return await function()
 
 
-def _sole(error: BaseException) -> BaseException:
+def sole_error(error: BaseException) -> BaseException:
     """The one error in nested groups, which is how a nursery reports a failure in it."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -173,7 +173,8 @@ def _without_reader() -> ExitCode:
     return ExitCode.DONE
 
 
-def _complain(session: Session, error: SupervisordError) -> ExitCode:
+def complain_of(session: Session, error: SupervisordError) -> ExitCode:
+    """Tell of an error and what to do about it, in one line; the exit code that it stands for."""
     match error:
         case DaemonUnreachable():
             session.complain(

@@ -133,9 +133,14 @@ def _spawn(
 
 
 @asynccontextmanager
-async def started(socket: Path, *arguments: str) -> AsyncGenerator[Running]:
+async def started(socket: Path, *arguments: str, stdin: bytes = b"") -> AsyncGenerator[Running]:
     """Start a command; whatever is left of it at the end is killed."""
-    process = _spawn(arguments, socket, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    given = os.memfd_create("stdin")
+    try:
+        os.pwrite(given, stdin, 0)
+        process = _spawn(arguments, socket, stdin=given, stdout=subprocess.PIPE)
+    finally:
+        os.close(given)
     assert process.stdout is not None
     out = trio.lowlevel.FdStream(os.dup(process.stdout.fileno()))
     process.stdout.close()

@@ -38,6 +38,10 @@ class Terminal:
         self._seen = at + len(text)
         return self.shown[: self._seen]
 
+    async def type(self, text: str) -> None:
+        """Press these keys."""
+        await self._stream.send_all(text.encode())
+
     def send(self, number: signal.Signals) -> None:
         """Send the command a signal."""
         self._process.send_signal(number)

@@ -171,7 +171,7 @@ async def test_ctrl_c_is_an_interruption(daemon: FakeDaemon) -> None:
         (["llmctl", "resume", "smollm.1"], ["smollm.1"]),
         (["llmctl", "logs", "-f", ""], ["smollm.0", "smollm.1"]),
         (["llmctl", "cancel", ""], [replies.ID]),
-        (["llmctl", "c"], ["cancel", "config"]),
+        (["llmctl", "c"], ["cancel", "chat", "config"]),
     ],
 )
 async def test_the_shell_completes_names(

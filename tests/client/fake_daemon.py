@@ -39,10 +39,16 @@ class Exchange:
         await self._send(head, h11.Data(data=body), h11.EndOfMessage())
 
     async def refuse(
-        self, status: int, code: str, message: str, *, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         """Answer with the error envelope."""
-        body = ErrorBody(message=message, type="invalid_request_error", code=code)
+        body = ErrorBody(message=message, type="invalid_request_error", code=code, param=param)
         await self.reply(ErrorReply(error=body), status=status, headers=headers)
 
     async def begin(self, *lines: object) -> None:
