@@ -17,6 +17,7 @@ from tests.client.fake_daemon import Exchange, FakeDaemon
 
 COMMANDS = [
     "cancel",
+    "chat",
     "config",
     "drain",
     "events",
