@@ -85,7 +85,8 @@ async def chat(
 
     Ctrl-C cancels the answer, of which what is there counts as said; a second Ctrl-C leaves at
     once. At the prompt Ctrl-C and Ctrl-D end the conversation, /new begins anew, /help lists that.
-    A line whose answer failed counts as not said.
+    A line whose answer failed counts as not said. You edit a line as your terminal does it by
+    itself, which passes on 4095 bytes of it at most; pipe longer ones in.
 
     Where the pool's workers keep sessions, the conversation has one, so that what was read once is
     not read again. Where input and output are no terminals, each line of standard input is a turn,
@@ -191,6 +192,8 @@ class Conversation:
             if self._attended:
                 await self._session.out.write(_PROMPT)
             line = await self._lines.next()
+        if self._interrupted:  # also where the line came in the same moment
+            line = None
         if line is None and self._attended:
             self._session.say("")  # the shell's prompt has a line of its own
         return line

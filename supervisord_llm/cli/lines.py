@@ -18,7 +18,7 @@ _CHUNK = 65536
 
 
 class InputError(SupervisordError):
-    """Standard input cannot be read, for example because it is a directory."""
+    """Standard input cannot be read, for example because its terminal is gone."""
 
 
 class Lines:

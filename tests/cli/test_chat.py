@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from supervisord_llm.cli.lines import InputError, Lines
 from supervisord_llm.client import Client
 from supervisord_llm.core.words import FailureReason, Outcome
 from supervisord_llm.schema import Failure, Finished
@@ -251,6 +252,47 @@ async def test_a_daemon_that_comes_back_is_talked_with(daemon: FakeDaemon, model
     assert 0 == code
     assert told.startswith(f"llmctl: cannot reach the daemon at {daemon.socket}: ")
     assert ["u one"] == model.turns[-1]
+
+
+async def test_ctrl_c_before_the_request_has_an_id_goes_on(
+    daemon: FakeDaemon, model: Model
+) -> None:
+    """Nothing can be posted yet, so the connection is closed; the conversation is not."""
+    arrived, left = trio.Event(), trio.Event()
+
+    async def generate(exchange: Exchange) -> None:
+        daemon.on(GENERATE, model.generate)
+        arrived.set()
+        await exchange.wait_left()
+        left.set()
+
+    daemon.on(GENERATE, generate)
+    async with at_work(daemon.socket, "chat") as terminal:
+        await terminal.wait_shown("> ")
+        await terminal.type("one\n")
+        await happens(arrived)
+        terminal.send(signal.SIGINT)
+        await happens(left)
+        await terminal.wait_shown("> ")
+        await terminal.type("two\n")
+        await terminal.wait_shown("echo two\r\n> ")
+        await terminal.type(CTRL_D)
+        code, told = await terminal.wait_ended()
+
+    assert (0, [["u two"]]) == (code, model.turns)
+    assert "\nleft; the daemon cancels the request\n" in told
+
+
+async def test_what_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the end of input, after which all would seem to be well."""
+    with (tmp_path / "written").open("w") as written:
+        monkeypatch.setattr("sys.stdin", written)
+        lines = Lines()
+
+        with pytest.raises(InputError, match=r"^cannot read standard input: Bad file descriptor$"):
+            await lines.next()
 
 
 async def test_a_second_ctrl_c_leaves(daemon: FakeDaemon) -> None:
