@@ -120,7 +120,8 @@ class Conversation:
         self._opening = [] if system is None else [Message(role="system", content=system)]
         self._said = list(self._opening)
         self._own_session = session_id is None
-        self._session_id: str | None = session_id or f"chat-{secrets.token_hex(8)}"
+        self._session_id: str | None
+        self._session_id = f"chat-{secrets.token_hex(8)}" if session_id is None else session_id
         self._has_session = False
         self._sampling = sampling
         self._lines = Lines()
@@ -172,11 +173,11 @@ class Conversation:
         """Look for the daemon before anything is typed, and tell with whom one talks."""
         with trio.CancelScope() as self._waiting:
             try:
-                await self._find_pool()
+                pool = await self._find_pool()
             except ControlError as error:
                 complain_of(self._session, error)
-                return
-        self._session.say(f"{self._pool}; /help lists what you can do", "dim")
+            else:
+                self._session.say(f"{pool}; /help lists what you can do", "dim")
 
     async def _find_pool(self) -> str:
         if self._pool is None:

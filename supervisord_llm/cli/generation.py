@@ -61,7 +61,8 @@ class Generation:
                 assert self.finished is not None, "a stream without one has raised"
                 code = await self._conclude(self.finished)
                 nursery.cancel_scope.cancel()
-        return code
+        # One that came in the moment of the end was heard and not acted on.
+        return ExitCode.INTERRUPTED if self._interrupted else code
 
     async def _watch(self, interrupts: AsyncIterator[int], nursery: trio.Nursery) -> None:
         async for _ in interrupts:

@@ -348,6 +348,22 @@ async def test_ctrl_c_from_a_pipe_ends_it_after_the_report(daemon: FakeDaemon) -
     assert done.err.startswith("cancelled after ")
 
 
+async def test_ctrl_c_between_two_lines_interrupts_what_is_no_conversation(
+    daemon: FakeDaemon, model: Model
+) -> None:
+    """With --json nobody is asked for the next line, so ending it early is no usual end."""
+    async with at_work(daemon.socket, "chat", "--json") as terminal:
+        await terminal.type("one\n")
+        await terminal.wait_shown('"finished"')
+        terminal.send(signal.SIGINT)
+        code, _ = await terminal.wait_ended()
+
+    assert 130 == code
+    assert "> " not in terminal.shown
+    assert ["u one"] == model.turns[-1]
+    assert 1 == len(closed(daemon))
+
+
 async def test_a_real_worker_reads_only_what_is_new(tmp_path: Path) -> None:
     """The session is warm at the second turn, and closed at the end.
 
