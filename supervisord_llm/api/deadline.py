@@ -17,6 +17,11 @@ import trio
 
 T = TypeVar("T")
 
+_STEPS = 1000
+"""Of a thread; the interpreter looks for an exception from outside at each."""
+_AGAIN = 0.05
+"""Seconds between two interruptions at least, so that one is dealt with before the next comes."""
+
 
 class TooSlow(Exception):
     """The work did not end in time, and was ended."""
@@ -33,6 +38,7 @@ class _Work(Generic[T]):
         self._work = work
         self._lock = threading.Lock()
         self._thread: int | None = None
+        self._interrupted = False
 
     def __call__(self) -> T:
         try:
@@ -47,22 +53,27 @@ class _Work(Generic[T]):
             raise TooSlow from None
 
     def _leave(self) -> None:
-        """From here on the thread is somebody else's: take back what has not arrived."""
-        with self._lock:
-            thread, self._thread = self._thread, None
-            if thread is not None:
-                _raise_in(thread, None)
+        """From here on the thread is somebody else's: let arrive what has not arrived.
+
+        It could be taken back as well, but the interpreter would go on looking for it at each step
+        of every thread: only raising it ends that.
+        """
+        try:
+            with self._lock:
+                self._thread = None
+            if self._interrupted:
+                for _ in range(_STEPS):
+                    pass
+        except _Interrupt:
+            self._leave()
 
     def interrupt(self) -> None:
         with self._lock:
             if self._thread is not None:
-                _raise_in(self._thread, _Interrupt)
-
-
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Let a thread raise; with ``None``, not raise what it has not raised yet."""
-    exception = ctypes.py_object() if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+                self._interrupted = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread), ctypes.py_object(_Interrupt)
+                )
 
 
 async def run_in_time(work: Callable[[], T], seconds: float, limiter: trio.CapacityLimiter) -> T:
@@ -82,10 +93,11 @@ async def run_in_time(work: Callable[[], T], seconds: float, limiter: trio.Capac
     interruptible = _Work(work)
 
     async def interrupt() -> None:
+        await trio.sleep(seconds)
         # Again and again: where nobody can raise, as in a finalizer, an exception gets lost.
         while True:
-            await trio.sleep(seconds)
             interruptible.interrupt()
+            await trio.sleep(max(seconds, _AGAIN))
 
     outcome: list[T] = []
     failure: Exception | None = None
