@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -124,3 +126,32 @@ async def test_a_caller_that_leaves_waits_for_the_thread() -> None:
     with trio.move_on_after(0.01), pytest.raises(TooSlow):
         await in_time(work)
     assert ended.is_set()
+
+
+TRACED = """
+import sys, time, trio
+from supervisord_llm.api.deadline import TooSlow, run_in_time
+
+def work():
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        pass
+
+async def main():
+    limiter = trio.CapacityLimiter(1)
+    for step in range(40):
+        try:
+            await run_in_time(work, step * 0.001, limiter)
+        except TooSlow:
+            pass
+
+trio.run(main)
+sys.settrace(lambda *_: None)
+work()
+"""
+
+
+def test_no_interruption_is_left_behind_for_the_interpreter() -> None:
+    """It would look for it at each step, and a function that is traced would never begin."""
+    done = subprocess.run([sys.executable, "-c", TRACED], timeout=SECONDS, check=False)
+    assert 0 == done.returncode
