@@ -28,12 +28,12 @@ from supervisord_llm.config.launch import slot_launches
 from supervisord_llm.config.load import LoadedConfig
 from supervisord_llm.config.problems import ConfigWarning
 from supervisord_llm.errors import ConfigError, Refused
-from supervisord_llm.host import gpu, systemd, tree
+from supervisord_llm.host import gpu, systemd
 from supervisord_llm.host.cgroups import Delegation, Unavailable
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.host.oom import KernelLog, OomWatch
 from supervisord_llm.host.parking import ParkingRecords
-from supervisord_llm.host.privacy import seal_memory
+from supervisord_llm.host.prctl import seal_memory, set_child_subreaper
 from supervisord_llm.paths import runtime_dir
 from supervisord_llm.runtime.gpu import GpuMemory
 from supervisord_llm.runtime.lag import LagMeter
@@ -277,7 +277,7 @@ def main(loaded: LoadedConfig, on_ready: Callable[[], None] | None = None) -> in
         OperatorError: if the machine does not allow what the configuration asks for.
     """
     service = systemd.take(os.environ)
-    tree.set_child_subreaper()
+    set_child_subreaper()
     if loaded.config.daemon.seal_memory:
         seal_memory()
     cores = sorted(os.sched_getaffinity(0))

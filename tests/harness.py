@@ -15,7 +15,7 @@ import trio
 from supervisord_llm.config.load import load
 from supervisord_llm.core.record import Record
 from supervisord_llm.events import Event, RequestAccepted, RequestFinished
-from supervisord_llm.host import tree
+from supervisord_llm.host import prctl
 from supervisord_llm.host.leftovers import WorkerRecords
 from supervisord_llm.host.parking import ParkingRecords
 from supervisord_llm.runtime.channel import Write
@@ -174,7 +174,7 @@ async def bench(
     argv = command or ["sllm-sim-worker", *options.split()]
     config = load(write_command(folder, argv, workers, settings), os.environ)
     events = Recorder()
-    tree.set_child_subreaper()  # as the daemon does: it adopts what workers leave behind
+    prctl.set_child_subreaper()  # as the daemon does: it adopts what workers leave behind
     with WorkerRecords(folder / "state") as records:
         supervisor = Supervisor(
             config.config,

@@ -10,11 +10,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from supervisord_llm.api.bodies import decode_body, read_query
 from supervisord_llm.api.front import Front
-from supervisord_llm.api.inbox import read_body
 from supervisord_llm.api.openai_answer import answer
-from supervisord_llm.api.openai_intake import note_request_id, pool_of, session_of, spec_of
+from supervisord_llm.api.openai_intake import pool_of, read_completion, session_of, spec_of
 from supervisord_llm.api.openai_run import Plan
 from supervisord_llm.api.rejections import rejections
 from supervisord_llm.api.rendering import prompt_of
@@ -23,7 +21,6 @@ from supervisord_llm.openai.answers import Chat
 from supervisord_llm.openai.chat import ChatRequest
 from supervisord_llm.openai.output import Output
 from supervisord_llm.openai.tools import ToolParser, parser_for
-from supervisord_llm.openai.unsupported import check_unsupported
 from supervisord_llm.runtime.pool import Pool
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -32,12 +29,7 @@ _decoder = msgspec.json.Decoder(ChatRequest)
 async def chat(front: Front, request: Request) -> ASGIApp:
     """Continue a conversation, in OpenAI's form, and call tools; streamed if so wished."""
     with rejections(front, request, None):
-        note_request_id(request)
-        read_query(request)
-        body = await read_body(request)
-        asked = decode_body(body, _decoder)
-        check_unsupported(body)
-        asked.check()
+        asked = await read_completion(request, _decoder)
         conversation = Conversation(
             messages=asked.turns,
             tools=asked.offered,

@@ -6,18 +6,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from supervisord_llm.api.bodies import decode_body, read_query
 from supervisord_llm.api.front import Front
-from supervisord_llm.api.inbox import read_body
 from supervisord_llm.api.openai_answer import answer
-from supervisord_llm.api.openai_intake import note_request_id, pool_of, session_of, spec_of
+from supervisord_llm.api.openai_intake import pool_of, read_completion, session_of, spec_of
 from supervisord_llm.api.openai_run import Plan
 from supervisord_llm.api.rejections import rejections
 from supervisord_llm.errors import InvalidRequest
 from supervisord_llm.openai.answers import Text
 from supervisord_llm.openai.completions import CompletionRequest
 from supervisord_llm.openai.output import Output
-from supervisord_llm.openai.unsupported import check_unsupported
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
 
@@ -25,12 +22,7 @@ _decoder = msgspec.json.Decoder(CompletionRequest)
 async def complete(front: Front, request: Request) -> ASGIApp:
     """Go on with up to 16 prompts, in OpenAI's form; a choice for each, streamed if so wished."""
     with rejections(front, request, None):
-        note_request_id(request)
-        read_query(request)
-        body = await read_body(request)
-        asked = decode_body(body, _decoder)
-        check_unsupported(body)
-        asked.check()
+        asked = await read_completion(request, _decoder)
         prompts = asked.prompts
         pool = pool_of(front, asked)
         session = session_of(request, asked, pool)

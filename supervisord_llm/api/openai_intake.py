@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 
+from supervisord_llm.api.bodies import decode_body, read_query
 from supervisord_llm.api.front import Front
+from supervisord_llm.api.inbox import read_body
 from supervisord_llm.api.sessions import check_session_id, find_pool, session_name
 from supervisord_llm.errors import InvalidRequest
 from supervisord_llm.openai.completions import Prompt
 from supervisord_llm.openai.fields import Completion
+from supervisord_llm.openai.unsupported import check_unsupported
 from supervisord_llm.runtime.pool import Pool
 from supervisord_llm.runtime.request import Render, RequestSpec
 
@@ -19,6 +24,24 @@ SESSION_HEADERS = ("x-session-id", "x-executorch-session-id", "session_id", "x-s
 """
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+
+
+Asked = TypeVar("Asked", bound=Completion)
+
+
+async def read_completion(request: Request, decoder: msgspec.json.Decoder[Asked]) -> Asked:
+    """Return what a completion's body asks for, every field of it offered and within its bounds.
+
+    Raises:
+        ClientError: if there is no such body, or it asks for something else.
+    """
+    note_request_id(request)
+    read_query(request)
+    body = await read_body(request)
+    asked = decode_body(body, decoder)
+    check_unsupported(body)
+    asked.check()
+    return asked
 
 
 def note_request_id(request: Request) -> None:

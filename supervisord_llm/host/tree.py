@@ -17,7 +17,6 @@ session.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -28,8 +27,6 @@ from supervisord_llm.host import proc_files
 
 SLOT_VARIABLE = "SUPERVISORD_LLM_SLOT"
 """The environment variable that marks a worker and what it starts, e.g. ``smollm.0/3``."""
-
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 class ProcessFacts(msgspec.Struct, frozen=True):
@@ -262,18 +259,6 @@ def send_signal(pid: int, start_time: int, number: signal.Signals) -> bool:
     finally:
         os.close(pidfd)
     return True
-
-
-def set_child_subreaper() -> None:
-    """Make the calling process adopt its orphaned descendants, instead of the machine's init.
-
-    Raises:
-        OSError: if the kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, *(ctypes.c_ulong(value) for value in (1, 0, 0, 0))) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot become a child subreaper: {os.strerror(number)}")
 
 
 def _names(mark: str, found: str) -> bool:

@@ -66,7 +66,7 @@ class Guardian:
         self.worker = self._wait_started()
         """The pid of the worker, which leads its session."""
         # Not before: until it has begun to execute, it is as sealed as this process is
-        # (host/privacy.py), and where /proc is mounted with hidepid= nobody sees it.
+        # (host/prctl.py), and where /proc is mounted with hidepid= nobody sees it.
         facts = tree.read(popen.pid)
         if facts is None:  # impossible: it is not reaped
             raise SpawnError(f"cannot find process {popen.pid} in /proc; mount it")

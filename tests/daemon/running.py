@@ -79,9 +79,16 @@ def running(folder: Path, config: Path) -> Iterator[Running]:
     log = folder / f"log.{time.monotonic_ns()}"
     with log.open("wb") as stderr:
         process = subprocess.Popen([PROGRAM, "run", "--config", config], stderr=stderr)
-    made = Running(folder, process, log)
-    try:
+    with ending(Running(folder, process, log)) as made:
         made.wait("daemon.ready")
+        yield made
+
+
+@contextmanager
+def ending(made: Running) -> Iterator[Running]:
+    """End a daemon with the block: by SIGTERM, by a second one, by SIGKILL at the very last."""
+    process = made.process
+    try:
         yield made
     finally:
         made.client.close()
@@ -89,4 +96,9 @@ def running(folder: Path, config: Path) -> Iterator[Running]:
             process.terminate()
             time.sleep(0.05)
             process.terminate()
-        process.wait(SECONDS)
+        try:
+            process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise

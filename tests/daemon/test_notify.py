@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TEST_VARIABLE
-from tests.daemon.running import PROGRAM, Running, until
+from tests.daemon.running import PROGRAM, Running, ending, until
 from tests.harness import QUICK, SECONDS, write_config
 from tests.manager import Manager
 
@@ -54,16 +54,8 @@ def service(
         process = subprocess.Popen(
             [*program, "run", "--config", config], stderr=stderr, env={**os.environ, **variables}
         )
-    made = Running(folder, process, log)
-    try:
+    with ending(Running(folder, process, log)) as made:
         yield made
-    finally:
-        made.client.close()
-        if process.poll() is None:
-            process.terminate()
-            time.sleep(0.05)
-            process.terminate()
-        process.wait(SECONDS)
 
 
 def test_it_loads_is_ready_works_and_stops(tmp_path: Path, manager: Manager) -> None:

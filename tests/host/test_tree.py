@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisord_llm.host import tree
+from supervisord_llm.host import prctl, tree
 from supervisord_llm.host.tree import ProcessFacts
 
 MARK = "smollm.0/3"
@@ -47,7 +47,7 @@ def spawn() -> Iterator[Spawn]:
 @pytest.fixture
 def subreaper() -> Iterator[None]:
     """The test process adopts orphans for as long as the test runs, and ends them."""
-    tree.set_child_subreaper()
+    prctl.set_child_subreaper()
     before = set(tree.descendants(os.getpid(), tree.scan()))
     yield
     ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
@@ -362,8 +362,8 @@ def test_a_subreaper_adopts_orphans() -> None:
     """In a process of its own, and what it adopted it can reap."""
     script = (
         "import os, subprocess\n"
-        "from supervisord_llm.host import tree\n"
-        "tree.set_child_subreaper()\n"
+        "from supervisord_llm.host import prctl, tree\n"
+        "prctl.set_child_subreaper()\n"
         "subprocess.run(['sh', '-c', 'sleep 300 &'], check=True)\n"
         "found = [f for f in tree.descendants(os.getpid(), tree.scan()).values() if f.living]\n"
         "assert [f.ppid for f in found] == [os.getpid()], found\n"

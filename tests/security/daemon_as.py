@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conftest import TEST_VARIABLE
-from tests.daemon.running import Running
+from tests.daemon.running import Running, ending
 from tests.harness import SECONDS
 from tests.security.people import Person, command
 
@@ -39,16 +38,8 @@ def daemon_as(who: Person, folder: Path, config: Path, **environ: str) -> Iterat
         process = subprocess.Popen(
             command(who, _RUN, "run", "--config", str(config)), stderr=stderr, env=variables
         )
-    made = Running(folder, process, log)
-    try:
+    with ending(Running(folder, process, log)) as made:
         made.wait("daemon.ready")
         yield made
         process.terminate()
         assert process.wait(SECONDS) == 0
-    finally:
-        made.client.close()
-        if process.poll() is None:
-            process.terminate()
-            time.sleep(0.05)
-            process.terminate()
-        process.wait(SECONDS)
