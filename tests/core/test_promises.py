@@ -26,7 +26,8 @@ from supervisord_llm.core.words import (
     Resolution,
     SlotState,
 )
-from tests.core.simulation import Pool, Request, Script, Settings, Worker
+from tests.core.simulated import Request, Script, Settings, Worker
+from tests.core.simulation import Pool
 
 COOPERATIVE, PREFILL, TERMINATE, KILL, REAP = 2.0, 10.0, 3.0, 2.0, 5.0
 DETACH = 20.0
