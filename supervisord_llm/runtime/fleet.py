@@ -17,7 +17,8 @@ from supervisord_llm.config.schema import PoolConfig
 from supervisord_llm.core import fleet
 from supervisord_llm.core.words import PlannedReason, PoolName
 from supervisord_llm.runtime.life import Tools
-from supervisord_llm.runtime.slot import Hooks, Slot
+from supervisord_llm.runtime.slot import Slot
+from supervisord_llm.runtime.slot_driver import Hooks
 
 Launches = Callable[[int, int], SlotLaunch]
 """From a slot's index, and the place whose cores it has, to how it is started.

@@ -34,13 +34,13 @@ from supervisord_llm.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from supervisord_llm.runtime.slot import Slot
+    from supervisord_llm.runtime.slot_driver import SlotDriver
 
 
 class Hearing:
     """The ears of one slot, for one worker after the other."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: SlotDriver) -> None:
         """Hear for ``slot``."""
         self._slot = slot
         self._canary: Canary | None = None

@@ -31,7 +31,8 @@ from supervisord_llm.runtime.queue import Queue
 from supervisord_llm.runtime.registry import Registry
 from supervisord_llm.runtime.request import Render, Request, RequestSpec, RequestStream
 from supervisord_llm.runtime.sessions import SessionDesk
-from supervisord_llm.runtime.slot import Hooks, Slot
+from supervisord_llm.runtime.slot import Slot
+from supervisord_llm.runtime.slot_driver import Hooks
 from supervisord_llm.runtime.slot_facts import DOWN
 from supervisord_llm.runtime.timers import Timers
 from supervisord_llm.wire.messages import Generate, Model, Ready
