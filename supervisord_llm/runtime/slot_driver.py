@@ -39,7 +39,7 @@ from supervisord_llm.runtime.timers import Timers
 from supervisord_llm.runtime.worker import Worker
 from supervisord_llm.wire.messages import Generate, Ready
 
-_RECYCLE_JITTER = 0.1
+RECYCLE_JITTER = 0.1
 """The share by which a worker's own limits of age and requests may be lower than the pool's."""
 
 
@@ -223,7 +223,7 @@ class SlotDriver(SlotFacts):
             served=self.served,
             held_bytes=held,
             now=self.now(),
-            jitter=_RECYCLE_JITTER,
+            jitter=RECYCLE_JITTER,
             roll=self._roll,
         )
         if self.recycle is not None:

@@ -13,7 +13,7 @@ from supervisord_llm.core import residency, suspicion
 from supervisord_llm.core.queueing import __doc__ as queueing
 from supervisord_llm.core.words import PlannedReason
 from supervisord_llm.host.cgroups import headroom
-from supervisord_llm.runtime import slot
+from supervisord_llm.runtime.slot_driver import RECYCLE_JITTER
 from supervisord_llm.schema.requests import PRIORITY_MAX, PRIORITY_MIN
 from tools.generated import ROOT
 
@@ -45,7 +45,7 @@ def test_the_bounds_that_are_stated_hold(said: str) -> None:
 def test_the_shares_that_are_stated_hold() -> None:
     """A tenth of a limit, and a quarter above one."""
     assert "up to a tenth below" in TEXT
-    assert 0.1 == vars(slot)["_RECYCLE_JITTER"]
+    assert RECYCLE_JITTER == 0.1
     assert "a limit a quarter above `memory_hard`" in TEXT
     assert 5 * DATA_SLACK_MIN == headroom(4 * DATA_SLACK_MIN)
 
